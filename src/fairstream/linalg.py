@@ -1,0 +1,137 @@
+"""Small, pure linear algebra: orthonormal bases, projections, angles, leading eigenvectors.
+
+Symbols: A, B, V are d x j matrices with few columns, U has orthonormal columns, S is symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+FloatArray = NDArray[np.floating[Any]]
+
+_SMALL = 512
+_controller: ThreadpoolController | None = None
+
+
+@contextmanager
+def small_lapack() -> Iterator[None]:
+    """Keep LAPACK on one thread: on small matrices more threads only wait for each other."""
+    global _controller
+    if _controller is None:
+        _controller = ThreadpoolController()
+    with _controller.limit(limits=1, user_api="blas"):
+        yield
+
+
+def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the eigenvalues (ascending) and eigenvectors of a symmetric matrix.
+
+    Examples
+    --------
+    >>> eigh(np.diag([3.0, 1.0]))[0]
+    array([1., 3.])
+    """
+    if S.shape[0] <= _SMALL:
+        with small_lapack():
+            values, vectors = scipy.linalg.eigh(S, check_finite=False)
+    else:
+        values, vectors = scipy.linalg.eigh(S, check_finite=False, driver="evd")
+    return values, vectors
+
+
+def top_eigenvectors(S: FloatArray, m: int, *, by: str = "value") -> tuple[FloatArray, FloatArray]:
+    """Return the m leading eigenvalues and eigenvectors, by value or by absolute value.
+
+    Examples
+    --------
+    >>> values, vectors = top_eigenvectors(np.diag([-2.0, 1.0, 4.0]), 2, by="absolute")
+    >>> values
+    array([ 4., -2.])
+    """
+    values, vectors = eigh(S)
+    key = np.abs(values) if by == "absolute" else values
+    order = np.argsort(-key, kind="stable")[:m]
+    return values[order], vectors[:, order]
+
+
+def orthonormalise(A: FloatArray, *, rtol: float | None = None) -> FloatArray:
+    """Return an orthonormal basis of the columns of A, of A's numerical rank.
+
+    Columns are brought to unit length first, so a short column counts as much as a long one; a column that
+    the others span (singular value below `rtol` of the largest) adds nothing. Zero columns are dropped.
+
+    Examples
+    --------
+    >>> orthonormalise(np.array([[1.0, -2.0, 0.0], [0.0, 0.0, 0.0]])).shape
+    (2, 1)
+    """
+    norms = np.linalg.norm(A, axis=0)
+    A = A[:, norms > 0] / norms[norms > 0]
+    if A.shape[1] == 0:
+        return A
+    if rtol is None:
+        rtol = 1e-8 if A.dtype == np.float64 else 1e-4
+    Q, R = scipy.linalg.qr(A, mode="economic", check_finite=False)
+    left, singular, _ = scipy.linalg.svd(R, check_finite=False)
+    basis: FloatArray = Q @ left[:, : singular.size][:, singular > rtol * singular[0]]
+    return basis
+
+
+def project_out(U: FloatArray, A: FloatArray) -> FloatArray:
+    """Return A without its part in the span of U (orthonormal columns): (I - UU')A.
+
+    Examples
+    --------
+    >>> project_out(np.array([[1.0], [0.0]]), np.array([[3.0], [4.0]]))
+    array([[0.],
+           [4.]])
+    """
+    if U.shape[1] == 0:
+        return A
+    projected: FloatArray = A - U @ (U.T @ A)
+    return projected
+
+
+def orthonormal_complement_part(U: FloatArray, A: FloatArray) -> FloatArray:
+    """Orthonormalise A's columns inside the complement of U, to rounding: project, QR, and once more.
+
+    A must keep full column rank after the projection. Twice is enough (Kahan and Parlett).
+    """
+    for _ in range(2):
+        A, _ = scipy.linalg.qr(project_out(U, A), mode="economic", check_finite=False)
+    return A
+
+
+def fix_signs(V: FloatArray) -> FloatArray:
+    """Flip columns so that the entry of largest size in each is positive: signs that do not depend on luck.
+
+    Examples
+    --------
+    >>> fix_signs(np.array([[0.6], [-0.8]]))
+    array([[-0.6],
+           [ 0.8]])
+    """
+    if V.size == 0:
+        return V
+    largest = V[np.argmax(np.abs(V), axis=0), np.arange(V.shape[1])]
+    flipped: FloatArray = V * np.where(largest < 0, -1, 1).astype(V.dtype)
+    return flipped
+
+
+def principal_angles(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return the principal angles between two column spaces in radians, largest first.
+
+    Examples
+    --------
+    >>> float(principal_angles(np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]]))[0]) == np.pi / 2
+    True
+    """
+    angles: FloatArray = scipy.linalg.subspace_angles(A, B)
+    return angles
