@@ -1,0 +1,239 @@
+"""Linear adversarial concept erasure of Ravfogel et al. (2022): a projection plays against a classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import log_loss
+from sklearn.utils import check_random_state
+
+from fairstream.baselines.base import (
+    Array,
+    GroupedRows,
+    Learned,
+    LinearFairTransformer,
+    components_outside,
+    learned_linear,
+    scatter,
+)
+from fairstream.linalg import eigh, fix_signs, top_eigenvectors
+
+
+class RLACE(LinearFairTransformer):
+    """Find the projection that makes the best linear classifier of the group worst.
+
+    With a the group as 0/1, P in the Fantope {0 <= P <= I, tr P = r} and the logistic loss:
+
+        maximise over P, minimise over w, b   E log(1 + exp(-(2a - 1)(w'(I - P)x + b))),
+
+    by alternating stochastic gradient steps, P drawn back to the Fantope after each. The best P met
+    is rounded to its r leading eigenvectors, which are nulled.
+
+    Parameters
+    ----------
+    n_components : int
+        Width k of the embedding.
+    variant : {"pca", "paper"}
+        "pca" nulls few directions and runs PCA in what is left. "paper" nulls d - k directions, so that the
+        k that are left are the embedding, as in the experiments of the fair streaming PCA paper: it explains
+        about k/d of the variance.
+    rank : int, optional
+        Directions nulled, r. None: 1 for "pca", d - k for "paper" (where nothing else is possible).
+    max_iter : int
+        Pairs of gradient steps at most.
+    evaluate_every : int
+        Pairs of steps between evaluations by freshly fitted classifiers.
+    tolerance : float
+        Stop once their accuracy is within this of the share of the larger group.
+    learning_rate, weight_decay : float
+        Of both gradient steps.
+    n_rows_per_step : int
+        Rows drawn for each gradient step.
+    random_state : int, RandomState or None
+        Seeds start, rows drawn and evaluation.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Orthonormal rows.
+    nulled_ : ndarray of shape (rank, n_features)
+        Orthonormal rows that span what was removed.
+    accuracy_ : float
+        Accuracy of a linear classifier after the projection, on the training rows.
+    n_iter_ : int
+        Pairs of gradient steps done.
+    mean_ : ndarray of shape (n_features,)
+        Mean of the training rows.
+
+    Notes
+    -----
+    Cost: one d x d eigendecomposition a step, O(max_iter d^3): minutes at d = 400. Known weaknesses: two
+    groups only; accuracy as the stopping rule is blind when one group is rare, and with d - k directions
+    removed it stops after the first steps with a nearly random projection; the published code has no seed.
+
+    References
+    ----------
+    S. Ravfogel, M. Twiton, Y. Goldberg, R. Cotterell. Linear adversarial concept erasure. ICML 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 5))
+    >>> model = RLACE(2, max_iter=50, random_state=0).fit(X, sensitive_features=X[:, 0] > 0)
+    >>> model.transform(X).shape
+    (200, 2)
+    """
+
+    nulled_: Array
+    accuracy_: float
+    n_iter_: int
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        variant: Literal["pca", "paper"] = "pca",
+        rank: int | None = None,
+        max_iter: int = 10_000,
+        evaluate_every: int = 1_000,
+        tolerance: float = 0.0015,
+        learning_rate: float = 0.005,
+        weight_decay: float = 1e-4,
+        n_rows_per_step: int = 128,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.variant = variant
+        self.rank = rank
+        self.max_iter = max_iter
+        self.evaluate_every = evaluate_every
+        self.tolerance = tolerance
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.n_rows_per_step = n_rows_per_step
+        self.random_state = random_state
+
+    def _solve(self, rows: GroupedRows) -> Learned:
+        first, second = rows.two_groups()
+        d = rows.X.shape[1]
+        k = self._check_n_components(d - 1, "at least one direction is nulled")
+        rank = self._rank(d, k)
+        mean = rows.X.mean(axis=0)
+        members = np.sort(np.concatenate([first, second]))
+        target = np.isin(members, second).astype(np.float64)
+        game = self._play(rows.X[members] - mean, target, rank)
+        nulled = _leading(game.best, rank)
+        covariance = np.zeros((d, d)) if self.variant == "paper" else scatter(rows.X)
+        V = components_outside(nulled, covariance, k)
+        return learned_linear(
+            fix_signs(V).T, mean, nulled_=nulled.T, accuracy_=game.accuracy, n_iter_=game.n_iter
+        )
+
+    def _rank(self, d: int, k: int) -> int:
+        if self.variant not in ("pca", "paper"):
+            raise ValueError(f'variant is {self.variant!r}: pass "pca" or "paper"')
+        if self.variant == "paper":
+            if self.rank not in (None, d - k):
+                raise ValueError(
+                    f'rank is {self.rank}, variant="paper" nulls n_features - n_components = {d - k} '
+                    'directions: leave rank out, or pass variant="pca"'
+                )
+            return d - k
+        rank = 1 if self.rank is None else int(self.rank)
+        if not 1 <= rank <= d - k:
+            raise ValueError(f"rank is {rank}: pass 1 to n_features - n_components = {d - k}")
+        return rank
+
+    def _play(self, X: Array, target: Array, rank: int) -> _Game:
+        """Alternate steps of projection and classifier; return the best projection that was evaluated."""
+        random = check_random_state(self.random_state)
+        d = X.shape[1]
+        P = _symmetric(0.1 * random.standard_normal((d, d)))
+        bound = 1 / np.sqrt(d)
+        w, b = random.uniform(-bound, bound, d), float(random.uniform(-bound, bound))
+        majority = max(target.mean(), 1 - target.mean())
+        best, best_loss, best_accuracy = P, -np.inf, np.inf
+        size = min(self.n_rows_per_step, len(X))
+        rate, decay = self.learning_rate, self.weight_decay
+        for step in range(self.max_iter):
+            drawn = random.choice(len(X), size, replace=False)
+            residual = expit(X[drawn] @ (w - P @ w) + b) - target[drawn]
+            # Gradient of the loss by P is -X'residual w'; P climbs, its own decay shrinks it.
+            climb = -_symmetric(np.outer(X[drawn].T @ residual, w)) / size
+            P = _to_fantope((1 - rate * decay) * P + rate * climb, rank)
+
+            drawn = random.choice(len(X), size, replace=False)
+            seen = X[drawn] - X[drawn] @ P
+            residual = expit(seen @ w + b) - target[drawn]
+            w = (1 - rate * decay) * w - rate * (seen.T @ residual) / size
+            b = (1 - rate * decay) * b - rate * float(residual.mean())
+
+            if step % self.evaluate_every == 0 or step == self.max_iter - 1:
+                loss, accuracy = _evaluate(X, target, _leading(P, rank), random)
+                closer = abs(accuracy - majority) < abs(best_accuracy - majority)
+                if loss > best_loss or closer:
+                    best = P
+                best_loss = max(loss, best_loss)
+                best_accuracy = accuracy if closer else best_accuracy
+            if step > 1 and abs(best_accuracy - majority) < self.tolerance:
+                break
+        return _Game(best, float(best_accuracy), step + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Game:
+    best: Array
+    accuracy: float
+    n_iter: int
+
+
+def _symmetric(A: Array) -> Array:
+    return (A + A.T) / 2
+
+
+def _to_fantope(P: Array, rank: int) -> Array:
+    """Return the nearest matrix with eigenvalues in [0, 1] and trace `rank`."""
+    values, vectors = eigh(_symmetric(P))
+    projected: Array = (vectors * _capped_simplex(values, rank)) @ vectors.T
+    return projected
+
+
+def _capped_simplex(values: NDArray[np.floating], total: int) -> Array:
+    """Return min(max(values - t, 0), 1) with t such that the sum is `total`.
+
+    The sum falls piecewise linearly in t with kinks at the values and the values minus one: bracket, then
+    solve.
+    """
+    kinks = np.unique(np.concatenate([values, values - 1]))
+    sums = np.clip(values - kinks[:, None], 0, 1).sum(axis=1)
+    right = int(np.searchsorted(-sums, -float(total)))
+    if right == 0:
+        shift = kinks[0]
+    else:
+        low, high = kinks[right - 1], kinks[right]
+        shift = low + (high - low) * (sums[right - 1] - total) / (sums[right - 1] - sums[right])
+    capped: Array = np.clip(values - shift, 0, 1)
+    return capped
+
+
+def _leading(P: Array, rank: int) -> Array:
+    vectors: Array = top_eigenvectors(_symmetric(P), rank)[1]
+    return vectors
+
+
+def _evaluate(X: Array, target: Array, nulled: Array, random: np.random.RandomState) -> tuple[float, float]:
+    """Return the smallest loss and largest accuracy of three fresh classifiers of the projected rows."""
+    projected = X - (X @ nulled) @ nulled.T
+    losses, accuracies = [], []
+    for _ in range(3):
+        classifier = SGDClassifier(
+            loss="log_loss", alpha=1e-4, tol=1e-4, n_iter_no_change=15, max_iter=25_000, random_state=random
+        ).fit(projected, target)
+        losses.append(log_loss(target, classifier.predict_proba(projected)))
+        accuracies.append(classifier.score(projected, target))
+    return min(losses), max(accuracies)
