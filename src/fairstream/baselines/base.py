@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -161,7 +160,7 @@ class FairTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def _check_n_components(self, largest: int, reason: str) -> int:
         """Return n_components as int, or say why it cannot be had."""
         k: Any = self.n_components
-        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise ValueError(f"n_components is {k!r}: pass an integer of at least 1")
         if k > largest:
             raise ValueError(

@@ -116,7 +116,7 @@ class INLP(LinearFairTransformer):
         self, X: Array, codes: np.ndarray, rounds: int, most: int, random: np.random.RandomState
     ) -> tuple[Array, int]:
         """Return an orthonormal basis (d x j, j <= most) of the classifiers' weights, and the rounds used."""
-        nulled = np.zeros((X.shape[1], 0))
+        nulled: Array = np.zeros((X.shape[1], 0))
         for used in range(rounds):
             classifier = LinearSVC(C=self.C, fit_intercept=False, dual=False, random_state=random)
             weights = classifier.fit(X, codes).coef_.T

@@ -134,7 +134,7 @@ class MbFPCA(LinearFairTransformer):
         reached = problem.discrepancy(V)[0]
         if reached > self.tau:
             warnings.warn(
-                f"MbFPCA stopped after {rounds} rounds with MMD^2 = {reached:.3g}, above tau = {self.tau:.3g}: "
+                f"MbFPCA stopped after {rounds} rounds at MMD^2 = {reached:.3g}, above tau = {self.tau:.3g}: "
                 "the bound does not hold; raise tau or lower n_components",
                 FairstreamWarning,
                 stacklevel=3,

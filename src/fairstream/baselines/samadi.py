@@ -33,8 +33,8 @@ class SamadiFairPCA(LinearFairTransformer):
     n_components : int
         The trace bound k; also the width of the embedding for ``embedding="components"``.
     embedding : {"components", "published"}
-        "components" embeds with the k leading eigenvectors of P. "published" is the map x (I - (I - P)^(1/2)) of
-        the authors, which has as many columns as x: k does not bound its width.
+        "components" embeds with the k leading eigenvectors of P. "published" is the map
+        x (I - (I - P)^(1/2)) of the authors, which has as many columns as x: k does not bound its width.
     n_rounds : int
         Rounds of multiplicative weights.
     step_size : float, optional
@@ -124,7 +124,8 @@ def _balance(covariances: list[Array], k: int, n_rounds: int, step_size: float) 
     best = np.array([top_eigenvectors(C, k)[0].sum() for C in covariances])
 
     def losses(P: Array) -> Array:
-        return best - np.array([np.sum(C * P) for C in covariances])
+        lost: Array = best - np.array([np.sum(C * P) for C in covariances])
+        return lost
 
     log_weights = np.zeros(2)
     average = np.zeros_like(covariances[0])
@@ -136,7 +137,7 @@ def _balance(covariances: list[Array], k: int, n_rounds: int, step_size: float) 
         last = V @ V.T
         average += last / n_rounds
         log_weights += step_size * losses(last)
-    P = min((average, last), key=lambda P: float(losses(P).max()))
+    P = average if losses(average).max() <= losses(last).max() else last
     return P, losses(P)
 
 
