@@ -1,0 +1,91 @@
+"""Decodes image bytes to uint8 pixels: size first, then simplejpeg for JPEG and Pillow for the rest."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.errors import missing_extra
+
+try:
+    import simplejpeg
+except ImportError:
+    simplejpeg = None
+try:
+    from PIL import Image
+except ImportError:
+    Image = None  # type: ignore[assignment]
+
+CHANNELS = {"rgb": 3, "grey": 1}
+Pixels = NDArray[np.uint8]
+
+
+def decode(data: bytes, *, mode: str, resize: tuple[int, int] | None, max_pixels: int) -> Pixels:
+    """Return the pixels as (height, width, channels).
+
+    The size is read from the header and checked against `max_pixels` before anything is decoded. Grey is
+    the luma of ITU-R 601. `resize` is (height, width), bilinear with antialiasing (Pillow).
+    Orientation tags are not applied.
+    """
+    opened = None
+    if _is_jpeg(data) and simplejpeg is not None:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+    else:
+        opened, colours = _open(data), None
+        width, height = opened.size
+    if height * width > max_pixels:
+        raise ValueError(f"it has {height} x {width} pixels, more than max_pixels={max_pixels:,}")
+    if opened is None and colours in ("YCbCr", "Gray", "RGB"):
+        pixels = simplejpeg.decode_jpeg(data, colorspace="RGB" if mode == "rgb" else "GRAY")
+    else:
+        pixels = _decode_with_pillow(opened or _open(data), mode)
+    if resize is not None and pixels.shape[:2] != resize:
+        pixels = _resized(pixels, resize)
+    return pixels
+
+
+def size_of(data: bytes) -> tuple[int, int]:
+    """Return (height, width) from the header."""
+    if _is_jpeg(data) and simplejpeg is not None:
+        height, width, *_ = simplejpeg.decode_jpeg_header(data)
+        return height, width
+    width, height = _open(data).size
+    return height, width
+
+
+def _is_jpeg(data: bytes) -> bool:
+    return data[:3] == b"\xff\xd8\xff"
+
+
+def _open(data: bytes) -> Any:
+    if Image is None:
+        raise missing_extra("Pillow", "images", "decoding images other than JPEG")
+    try:
+        return Image.open(io.BytesIO(data))
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error)) from None
+    except OSError:
+        raise ValueError("it is not an image that can be decoded") from None
+
+
+def _decode_with_pillow(opened: Any, mode: str) -> Pixels:
+    wanted = "RGB" if mode == "rgb" else "L"
+    try:
+        # A JPEG decoded to "L" directly is its luma plane, the same that simplejpeg returns.
+        opened.draft(wanted, opened.size)
+        pixels = np.asarray(opened if opened.mode == wanted else opened.convert(wanted))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def _resized(pixels: Pixels, resize: tuple[int, int]) -> Pixels:
+    if Image is None:
+        raise missing_extra("Pillow", "images", "resizing images")
+    flat = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels
+    height, width = resize
+    small = np.asarray(Image.fromarray(flat).resize((width, height), Image.Resampling.BILINEAR))
+    return small if small.ndim == 3 else small[:, :, None]

@@ -1,0 +1,302 @@
+"""The image source: a folder or zip of images as uint8 blocks, decoded ahead in worker threads."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairstream.blocks import Block, GroupColumn, encode_groups, take_rows
+from fairstream.sources.image_decoding import CHANNELS, Pixels, decode, size_of
+from fairstream.sources.image_files import FolderFiles, Read, ZipFiles, index_by_name, open_files
+from fairstream.sources.image_labels import read_labels
+from fairstream.sources.labels import listed_names
+from fairstream.sources.rows import check_block_size, default_block_size, row_ranges
+
+_IMAGES_PER_TASK = 16
+
+
+@dataclass
+class _Decoding:
+    """A block that worker threads are filling."""
+
+    start: int
+    pixels: Pixels
+    parts: list[Future[list[tuple[int, str]]]]
+
+
+class ImageSource:
+    """Blocks of images, one flattened uint8 image per row, channel by channel.
+
+    Row layout is planar: all of red, then green, then blue, each height x width in C order, so that
+    ``X[:, source.channel_slices[0]]`` is the red channel. Blocks are decoded in worker threads while earlier ones
+    are worked on; at most `prefetch` + 1 blocks exist at a time.
+
+    Parameters
+    ----------
+    files : FolderFiles or ZipFiles
+        Where the bytes come from.
+    names : list of str
+        Full names of the images, in the order of the rows.
+    groups : dict of GroupColumn
+        Labels of the rows.
+    mode : {"rgb", "grey"}
+        Three channels or one.
+    resize : (height, width), optional
+        Bring every image to this size; without it, images of different sizes are an error.
+    block_size : int, optional
+        Images in a block; about 8 MB by default.
+    workers : int, optional
+        Decoding threads; by default as many as there are processors, at most 8.
+    prefetch : int
+        Blocks decoded ahead.
+    max_pixels : int
+        Refuse larger images, as told by their headers.
+    on_error : {"raise", "skip"}
+        What to do with a broken image. Skipped ones are counted in `n_skipped` and named in `skipped`, and their
+        block is shorter.
+
+    Attributes
+    ----------
+    n_without_image : int
+        Rows of the attribute table that were left out because their image is not there.
+    """
+
+    def __init__(
+        self,
+        files: FolderFiles | ZipFiles,
+        names: Sequence[str],
+        groups: dict[str, GroupColumn],
+        *,
+        mode: str = "rgb",
+        resize: tuple[int, int] | None = None,
+        block_size: int | None = None,
+        workers: int | None = None,
+        prefetch: int = 2,
+        max_pixels: int = 50_000_000,
+        on_error: str = "raise",
+        n_without_image: int = 0,
+    ) -> None:
+        if mode not in CHANNELS:
+            raise ValueError(f'mode is {mode!r}: pass "rgb" or "grey"')
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f'on_error is {on_error!r}: pass "raise" or "skip"')
+        for argument, value in (("workers", workers), ("prefetch", prefetch), ("max_pixels", max_pixels)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"{argument} is {value!r}: pass a whole number, 1 or more")
+        self._files, self._names, self._groups = files, list(names), groups
+        self.mode = mode
+        self._resize = None if resize is None else _checked_size(resize)
+        self._wished_block_size = check_block_size(block_size)
+        self._workers = workers or min(8, _processors())
+        self._prefetch, self._max_pixels, self._on_error = prefetch, max_pixels, on_error
+        self._shape = self._resize
+        self._skipped: set[str] = set()
+        self._read_all = False
+        self.n_without_image = n_without_image
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width, from `resize` or the header of the first image."""
+        if self._shape is None:
+            with self._files.reading() as read:
+                self._shape = self._first_size(read)
+        return self._shape
+
+    @property
+    def n_channels(self) -> int:
+        """Three for RGB, one for grey."""
+        return CHANNELS[self.mode]
+
+    @property
+    def channel_slices(self) -> tuple[slice, ...]:
+        """Columns of each channel."""
+        size = self.image_shape[0] * self.image_shape[1]
+        return tuple(slice(c * size, (c + 1) * size) for c in range(self.n_channels))
+
+    @property
+    def block_size(self) -> int:
+        """Images in every block but the last."""
+        return self._wished_block_size or default_block_size(self.n_features)
+
+    @property
+    def n_features(self) -> int:
+        """Channels x height x width."""
+        return self.n_channels * self.image_shape[0] * self.image_shape[1]
+
+    @property
+    def feature_names(self) -> None:
+        """Pixels have no names."""
+        return
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of images; with on_error="skip" known after the first full pass."""
+        if self._on_error == "skip" and not self._read_all:
+            return None
+        return len(self._names) - len(self._skipped)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the images in the order of the rows, broken ones included."""
+        return tuple(self._names)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Names of the broken images met so far."""
+        return tuple(sorted(self._skipped))
+
+    @property
+    def n_skipped(self) -> int:
+        """Number of broken images met so far."""
+        return len(self._skipped)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks in order; threads and the archive live only while this runs."""
+        block_size = self.block_size
+        with self._files.reading() as read:
+            pool = ThreadPoolExecutor(self._workers, thread_name_prefix="fairstream-decode")
+            try:
+                ahead: deque[_Decoding] = deque()
+                for start, stop in row_ranges(len(self._names), block_size):
+                    ahead.append(self._submit(pool, read, start, stop))
+                    if len(ahead) > self._prefetch:
+                        yield self._finish(ahead.popleft())
+                while ahead:
+                    yield self._finish(ahead.popleft())
+                self._read_all = True
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, pool: ThreadPoolExecutor, read: Read, start: int, stop: int) -> _Decoding:
+        pixels = np.empty((stop - start, self.n_features), dtype=np.uint8)
+        parts = [
+            pool.submit(self._decode_rows, read, start + first, pixels[first:last])
+            for first, last in row_ranges(stop - start, _IMAGES_PER_TASK)
+        ]
+        return _Decoding(start, pixels, parts)
+
+    def _finish(self, decoding: _Decoding) -> Block:
+        broken = [failure for part in decoding.parts for failure in part.result()]
+        rows = slice(decoding.start, decoding.start + len(decoding.pixels))
+        groups = take_rows(self._groups, rows)
+        if not broken:
+            return Block(decoding.pixels, groups)
+        if self._on_error == "raise":
+            index, reason = broken[0]
+            raise ValueError(
+                f'{self._files.place}: image {self._names[index]} cannot be used: {reason}; pass on_error="skip" to go on'
+            )
+        whole = np.ones(len(decoding.pixels), dtype=bool)
+        for index, _ in broken:
+            self._skipped.add(self._names[index])
+            whole[index - decoding.start] = False
+        kept = np.flatnonzero(whole)
+        return Block(decoding.pixels[kept], take_rows(groups, kept))
+
+    def _decode_rows(self, read: Read, start: int, rows: Pixels) -> list[tuple[int, str]]:
+        """Decode consecutive images into their rows; return what failed and why."""
+        shape = self.image_shape
+        failed = []
+        for offset, row in enumerate(rows):
+            try:
+                data = read(self._names[start + offset])
+                image = decode(data, mode=self.mode, resize=self._resize, max_pixels=self._max_pixels)
+                if image.shape[:2] != shape:
+                    raise ValueError(
+                        f"it is {image.shape[0]} x {image.shape[1]}, the first is {shape[0]} x {shape[1]} "
+                        "(pass resize=(height, width) to bring all to one size)"
+                    )
+                row.reshape(self.n_channels, *shape)[:] = image.transpose(2, 0, 1)
+            except (ValueError, OSError) as error:
+                failed.append((start + offset, str(error)))
+                if self._on_error == "raise":
+                    break
+        return failed
+
+    def _first_size(self, read: Read) -> tuple[int, int]:
+        for name in self._names:
+            try:
+                return size_of(read(name))
+            except (ValueError, OSError) as error:
+                if self._on_error == "raise":
+                    raise ValueError(
+                        f'{self._files.place}: image {name} cannot be used: {error}; pass on_error="skip" to go on'
+                    ) from None
+        raise ValueError(
+            f"{self._files.place}: not one of {len(self._names):,} images can be read: check the files"
+        )
+
+
+def open_images(
+    path: Path,
+    *,
+    sensitive: Any = None,
+    attributes: Any = None,
+    name_column: str | None = None,
+    names: Sequence[str] | None = None,
+    **options: Any,
+) -> ImageSource:
+    """Open a folder or zip of images, with labels from an attribute table or passed in.
+
+    With `attributes` (a path to a CelebA text file, CSV or Parquet, or a frame), `sensitive` lists its columns; rows
+    whose image is not there are left out and counted in `n_without_image`, images without a row are left out. With
+    `names`, these images are read in this order, and `sensitive` may hold one label for each.
+    """
+    files = open_files(path)
+    index = index_by_name(files.names)
+    if attributes is None:
+        if name_column is not None:
+            raise ValueError("name_column does not apply without attributes: leave it out")
+        chosen = files.names if names is None else _found(names, index, path)
+        if listed_names(sensitive) is not None and len(sensitive) != len(chosen):
+            raise ValueError(f"sensitive names {sensitive!r}: pass the table that has it as attributes=...")
+        groups = {} if sensitive is None else encode_groups(sensitive, len(chosen))
+        return ImageSource(files, chosen, groups, **options)
+    wanted = listed_names(sensitive)
+    if wanted is None:
+        raise ValueError("attributes does not apply without sensitive=[...]: name the columns to use")
+    listed, columns = read_labels(attributes, wanted, name_column)
+    rows = {index[name]: row for row, name in enumerate(listed) if name in index}
+    if names is not None:
+        chosen = _found(names, index, path)
+        unlabelled = [name for name in chosen if name not in rows]
+        if unlabelled:
+            raise ValueError(f"names lists {unlabelled[0]}, which has no row in attributes: leave it out")
+    else:
+        chosen = list(rows)
+    if not chosen:
+        raise ValueError(
+            f"no image of {path} has a row in attributes: check the column of names, name_column=..."
+        )
+    order = np.array([rows[name] for name in chosen], dtype=np.intp)
+    missing = len(listed) - len(rows)
+    return ImageSource(files, chosen, take_rows(columns, order), n_without_image=missing, **options)
+
+
+def _found(names: Sequence[str], index: dict[str, str], path: Path) -> list[str]:
+    absent = [name for name in names if name not in index]
+    if absent:
+        raise ValueError(
+            f"names lists {absent[0]!r} and {len(absent) - 1} more that {path} does not hold: leave them out"
+        )
+    return [index[name] for name in names]
+
+
+def _checked_size(resize: Any) -> tuple[int, int]:
+    sizes = tuple(resize) if isinstance(resize, tuple | list) else ()
+    if len(sizes) != 2 or any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in sizes):
+        raise ValueError(f"resize is {resize!r}: pass (height, width)")
+    return sizes[0], sizes[1]
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,208 @@
+"""Sources over array stores: Zarr groups and HDF5 files, read in row blocks aligned to their storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.blocks import Block, BlockSource, encode_groups
+from fairstream.errors import missing_extra
+from fairstream.sources.arrays import check_shape_and_type, choose_key
+from fairstream.sources.labels import LabelledSource, MatrixRoles, listed_names
+from fairstream.sources.rows import check_block_size, default_block_size, reslice, row_ranges
+
+
+class HDF5Store:
+    """An HDF5 file, opened for each reading and closed after it."""
+
+    def __init__(self, path: str, within: str = "/") -> None:
+        self.place = path if within == "/" else f"{path}:{within}"
+        self._path, self._within = path, within
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Yield the group, open."""
+        try:
+            import h5py
+        except ImportError:
+            raise missing_extra("h5py", "stores", "reading HDF5 files") from None
+        try:
+            file = h5py.File(self._path, "r")
+        except OSError as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"{self.place} cannot be read ({reason}): check that it is an HDF5 file"
+            ) from None
+        with file:
+            yield file[self._within]
+
+
+class ZarrStore:
+    """A Zarr group or array: a path, or an object of the zarr package."""
+
+    def __init__(self, store: Any) -> None:
+        self.place = store if isinstance(store, str) else f"the zarr {type(store).__name__}"
+        self._store = store
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Yield the group or array."""
+        try:
+            import zarr
+        except ImportError:
+            raise missing_extra("zarr", "stores", "reading Zarr stores") from None
+        if not isinstance(self._store, str):
+            yield self._store
+            return
+        try:
+            opened = zarr.open(self._store, mode="r")
+        except (OSError, ValueError, KeyError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise ValueError(
+                f"{self.place} cannot be read ({reason}): check that it is a Zarr store"
+            ) from None
+        yield opened
+
+
+class StoreSource:
+    """Blocks of an array in a store, with labels and target from sibling arrays.
+
+    Whole storage blocks are read, several at a time where they are small, and cut into blocks of the size
+    asked for, so nothing is decompressed twice. Rows of more than one dimension are flattened in C order.
+    """
+
+    def __init__(
+        self,
+        store: HDF5Store | ZarrStore,
+        *,
+        key: str | None = None,
+        sensitive: Sequence[str] = (),
+        features: Sequence[int] | None = None,
+        target: str | None = None,
+        block_size: int | None = None,
+    ) -> None:
+        self._store = store
+        self._sensitive = tuple(sensitive)
+        self._target = target
+        with store.reading() as opened:
+            names = array_names(opened)
+            if names is None and (key is not None or sensitive or target is not None):
+                raise ValueError(
+                    f"{store.place} is a single array: key and the names of labels need a group of arrays, "
+                    "pass the labels themselves"
+                )
+            self._key = None if names is None else choose_key(store.place, names, key)
+            X = opened if self._key is None else opened[self._key]
+            place = store.place if self._key is None else f"{store.place}[{self._key}]"
+            check_shape_and_type(place, X.shape, np.dtype(X.dtype))
+            self._shape = tuple(int(size) for size in X.shape)
+            for argument, asked in (("sensitive", self._sensitive), ("target", (target,) if target else ())):
+                for name in asked:
+                    self._check_sibling(argument, name, names or [], opened)
+            stored = _storage_rows(X)
+            row_bytes = int(np.prod(self._shape[1:])) * np.dtype(X.dtype).itemsize
+        self._roles = MatrixRoles(self._shape[0], int(np.prod(self._shape[1:])), features=features)
+        wished = check_block_size(block_size)
+        default = default_block_size(row_bytes)
+        if wished is None:
+            wished = default // stored * stored if stored <= default else default
+        self.block_size = wished
+        self._rows_per_read = -(-wished // stored) * stored if stored <= wished else stored
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of every block."""
+        return self._roles.n_features
+
+    @property
+    def feature_names(self) -> None:
+        """A store has no column names."""
+        return
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._shape[0]
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks in order; the store is open only while this runs."""
+        return reslice(self._read(), self.block_size)
+
+    def _read(self) -> Iterator[Block]:
+        with self._store.reading() as opened:
+            X = opened if self._key is None else opened[self._key]
+            for start, stop in row_ranges(self._shape[0], self._rows_per_read):
+                rows = np.asarray(X[start:stop]).reshape(stop - start, -1)
+                features = self._roles.block(rows, start).X
+                labels = {name: _values(opened[name][start:stop]) for name in self._sensitive}
+                groups = encode_groups(labels, stop - start) if labels else {}
+                target = None if self._target is None else _values(opened[self._target][start:stop])
+                yield Block(features, groups, target)
+
+    def _check_sibling(self, argument: str, name: str, names: list[str], opened: Any) -> None:
+        if name not in names:
+            raise ValueError(
+                f"{argument} names {name!r}, {self._store.place} holds {', '.join(names)}: name one of these"
+            )
+        shape = tuple(opened[name].shape)
+        if shape != self._shape[:1]:
+            raise ValueError(
+                f"{argument} {name!r} has shape {shape}, X has {self._shape[0]:,} rows: store one value per row"
+            )
+
+
+def open_hdf5(path: Path, **options: Any) -> BlockSource:
+    """Open an HDF5 file."""
+    return _labelled(HDF5Store(str(path)), **options)
+
+
+def open_zarr(path: Path, **options: Any) -> BlockSource:
+    """Open a Zarr store on disk."""
+    return _labelled(ZarrStore(str(path)), **options)
+
+
+def open_store_object(data: Any, **options: Any) -> BlockSource:
+    """Open a group or array of h5py or zarr."""
+    if type(data).__module__.startswith("h5py"):
+        return _labelled(HDF5Store(data.file.filename, data.name), **options)
+    return _labelled(ZarrStore(data), **options)
+
+
+def array_names(opened: Any) -> list[str] | None:
+    """List the arrays of a group, None for a single array."""
+    if hasattr(opened, "dtype"):
+        return None
+    if hasattr(opened, "array_keys"):
+        return sorted(opened.array_keys())
+    return sorted(name for name, item in opened.items() if hasattr(item, "dtype"))
+
+
+def _labelled(store: HDF5Store | ZarrStore, *, sensitive: object = None, **options: Any) -> BlockSource:
+    names = listed_names(sensitive)
+    source = StoreSource(store, sensitive=names or (), **options)
+    if sensitive is None or names is not None:
+        return source
+    return LabelledSource(source, sensitive, source.n_rows)
+
+
+def _storage_rows(X: Any) -> int:
+    """Rows that are stored together: a Zarr shard or chunk, an HDF5 chunk, one row where there is none."""
+    stored = getattr(X, "shards", None) or getattr(X, "chunks", None)
+    return max(1, min(int(stored[0]), int(X.shape[0]))) if stored else 1
+
+
+def _values(values: Any) -> NDArray[Any]:
+    """Text as str: HDF5 hands out bytes."""
+    array = np.asarray(values)
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8")
+    if array.dtype.kind == "O":
+        decoded = np.empty(len(array), dtype=object)
+        decoded[:] = [item.decode() if isinstance(item, bytes) else item for item in array]
+        return decoded
+    return array

@@ -1,0 +1,292 @@
+"""Readers of Arrow record batches: frames in memory, Arrow streams, CSV and Parquet files."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from fairstream.sources.encoding import column_kind
+
+_READ_ROWS = 65_536
+_CSV_BYTES = 2**20
+
+
+class TableReader(Protocol):
+    """What a table source needs: a name for messages, the schema, and batches of chosen columns."""
+
+    place: str
+    schema: Any
+    one_shot: bool
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows where it can be known without reading them."""
+
+    def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches of `columns`; `as_float` are those that will be read as floats anyway."""
+
+
+class FrameReader:
+    """A pandas, polars or pyarrow frame in memory."""
+
+    one_shot = False
+
+    def __init__(self, frame: Any, place: str) -> None:
+        self.place = place
+        self._frame = frame
+        if place == "the pandas frame":
+            self.schema = self._pandas_schema(frame)
+        else:
+            self.schema = self._table(frame[:0]).schema
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self._frame.shape[0])
+
+    def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches, converted to Arrow one span of rows at a time."""
+        if isinstance(self._frame, pa.Table):
+            yield from self._frame.select(columns).to_batches(max_chunksize=_READ_ROWS)
+            return
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for start in range(0, self.n_rows, _READ_ROWS):
+            rows = slice(start, start + _READ_ROWS)
+            if self.place == "the pandas frame":
+                part = self._frame.iloc[rows][list(columns)]
+                table = pa.Table.from_pandas(part, schema=schema, preserve_index=False)
+            else:
+                table = self._table(self._frame[rows].select(columns)).cast(schema)
+            yield from table.replace_schema_metadata(None).to_batches()
+
+    def _table(self, frame: Any) -> Any:
+        if isinstance(frame, pa.Table):
+            return frame.replace_schema_metadata(None)
+        return frame.to_arrow()
+
+    def _pandas_schema(self, frame: Any) -> Any:
+        if not all(isinstance(name, str) for name in frame.columns):
+            raise ValueError(
+                "the pandas frame has column names that are not text: rename them, or pass .to_numpy()"
+            )
+        if frame.columns.has_duplicates:
+            raise ValueError("the pandas frame has two columns of one name: rename one")
+        try:
+            return pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"the pandas frame has a column of mixed types ({first_line(error)}): give it one type with .astype"
+            ) from None
+
+
+class StreamReader:
+    """Anything with `__arrow_c_stream__`; a record batch reader can be read once only."""
+
+    def __init__(self, stream: Any) -> None:
+        self.place = f"the {type(stream).__name__}"
+        self._stream = stream
+        self.one_shot = isinstance(stream, pa.RecordBatchReader)
+        self._spent = False
+        if self.one_shot:
+            self.schema = stream.schema.remove_metadata()
+        elif hasattr(stream, "__arrow_c_schema__"):
+            self.schema = pa.schema(stream).remove_metadata()
+        else:
+            with pa.RecordBatchReader.from_stream(stream) as reader:
+                self.schema = reader.schema.remove_metadata()
+
+    @property
+    def n_rows(self) -> None:
+        """Only reading tells."""
+        return
+
+    def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches as the stream gives them."""
+        if self._spent:
+            raise ValueError(
+                f"{self.place} can be read once only, and has been: pass a Table, or open the file it came from"
+            )
+        self._spent = self.one_shot
+        reader = self._stream if self.one_shot else pa.RecordBatchReader.from_stream(self._stream)
+        with reading(self.place), reader:
+            for batch in reader:
+                yield batch.select(columns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to pickle what cannot be read again elsewhere."""
+        if self.one_shot:
+            raise TypeError(f"{self.place} cannot be pickled: pass a Table, or open the file it came from")
+        return self.__dict__
+
+
+class ParquetReader:
+    """One Parquet file or several, read row group by row group, only the columns asked for."""
+
+    one_shot = False
+
+    def __init__(self, paths: Sequence[str], place: str) -> None:
+        self.place = place
+        self._paths = tuple(paths)
+        self._n_rows: int | None = None
+        with self._open(self._paths[0]) as file:
+            self.schema = file.schema_arrow.remove_metadata()
+            if len(self._paths) == 1:
+                self._n_rows = file.metadata.num_rows
+
+    @property
+    def n_rows(self) -> int:
+        """Sum of the row counts in the footers."""
+        if self._n_rows is None:
+            total = 0
+            for path in self._paths:
+                with self._open(path) as file:
+                    total += file.metadata.num_rows
+            self._n_rows = total
+        return self._n_rows
+
+    def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches, file after file in the order of their names."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for path in self._paths:
+            with self._open(path) as file:
+                _check_same_kinds(path, file.schema_arrow, self._paths[0], schema)
+                with reading(path):
+                    for batch in file.iter_batches(_READ_ROWS, columns=list(columns), use_threads=True):
+                        yield _conform(batch.select(columns), schema)
+
+    @contextmanager
+    def _open(self, path: str) -> Iterator[Any]:
+        with reading(path):
+            handle = pa.OSFile(path)
+        try:
+            with reading(path):
+                # pre_buffer would hold whole row groups, compressed and decoded, at once.
+                file = pyarrow.parquet.ParquetFile(handle, pre_buffer=False)
+            yield file
+        finally:
+            handle.close()
+
+
+class CsvReader:
+    """A CSV file, plain or compressed, parsed as it streams.
+
+    Types come from the first megabyte; whole numbers among the features are read as floats, so that a
+    decimal point further down does no harm. Anything else that changes type half-way is an error.
+    """
+
+    one_shot = False
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        delimiter: str | None = None,
+        column_names: Sequence[str] | None = None,
+        column_types: Mapping[str, str] | None = None,
+    ) -> None:
+        self.place = path
+        self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
+        self._column_names = None if column_names is None else tuple(column_names)
+        try:
+            self._types = {name: pa.type_for_alias(alias) for name, alias in (column_types or {}).items()}
+        except ValueError as error:
+            raise ValueError(
+                f'column_types: {error}; use names such as "float64", "int64", "string"'
+            ) from None
+        with self._open(None, self._types) as reader:
+            self.schema = reader.schema
+        absent = [name for name in self._types if name not in self.schema.names]
+        if absent:
+            raise ValueError(f"column_types names {absent[0]!r}, {path} has {', '.join(self.schema.names)}")
+
+    @property
+    def n_rows(self) -> None:
+        """Only reading tells."""
+        return
+
+    def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches as the parser gives them."""
+        types = {name: self.schema.field(name).type for name in columns}
+        for name in as_float:
+            if pa.types.is_integer(types[name]):
+                types[name] = pa.float64()
+        with self._open(columns, types) as reader:
+            yield from reader
+
+    @contextmanager
+    def _open(self, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Iterator[Any]:
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=dict(types),
+            include_columns=None if columns is None else list(columns),
+            strings_can_be_null=True,
+        )
+        read = pyarrow.csv.ReadOptions(
+            use_threads=False,
+            block_size=_CSV_BYTES,
+            column_names=self._column_names and list(self._column_names),
+        )
+        parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter)
+        with reading(self.place, "clean the file, or fix a type with column_types={name: type}"):
+            with pa.input_stream(self.place, compression="detect") as stream:
+                with pyarrow.csv.open_csv(
+                    stream, read_options=read, parse_options=parse, convert_options=convert
+                ) as reader:
+                    yield reader
+
+
+def parquet_paths(pattern: str) -> list[str]:
+    """List the Parquet files of a file name, folder or glob, sorted by name."""
+    path = Path(pattern)
+    if path.is_dir():
+        found = [str(file) for ending in ("parquet", "pq") for file in path.rglob(f"*.{ending}")]
+        return sorted(name for name in found if not Path(name).name.startswith((".", "_")))
+    if path.exists():
+        return [pattern]
+    return sorted(glob.glob(pattern, recursive=True))
+
+
+@contextmanager
+def reading(place: str, way_out: str = "check the file, or write it again") -> Iterator[None]:
+    """Turn Arrow's errors into one line that names the file and the way out."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{place} cannot be read: {first_line(error)}; {way_out}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message."""
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _check_same_kinds(path: str, schema: Any, first_path: str, expected: Any) -> None:
+    for wanted in expected:
+        if schema.get_field_index(wanted.name) < 0:
+            raise ValueError(
+                f"{path} has no column {wanted.name!r}, {first_path} has: give all files the same columns"
+            )
+        found = schema.field(wanted.name).type
+        if column_kind(found) != column_kind(wanted.type):
+            raise ValueError(
+                f"column {wanted.name!r} is {wanted.type} in {first_path} and {found} in {path}: "
+                "write all files with one type"
+            )
+
+
+def _conform(batch: Any, schema: Any) -> Any:
+    """Cast a batch whose types differ in width only (int32 and int64, say) to those of the first file."""
+    if batch.schema.equals(schema):
+        return batch
+    arrays = []
+    for column, wanted in zip(batch.columns, schema, strict=True):
+        arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
+    return pa.record_batch(arrays, names=schema.names)

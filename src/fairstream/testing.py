@@ -1,0 +1,203 @@
+"""The contract that every block source keeps, as a test class to subclass; needs pytest."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fairstream.blocks import Block, BlockSource
+from fairstream.sources.rows import join_blocks
+
+_FREE_BYTES = 65_536
+
+
+class SourceContract:
+    """What a block source promises. Subclass it and override the fixtures `reopen` and `expected`.
+
+    `reopen` is a function (block_size) -> newly opened source over the same data, None for the default size;
+    `expected` is one `Block` with all rows. `header_bytes` is what opening may read from files, beyond 64 KB.
+
+    Examples
+    --------
+    >>> from fairstream.sources import open_source
+    >>> class TestMySource(SourceContract):
+    ...     X = np.eye(100)
+    ...
+    ...     @pytest.fixture
+    ...     def reopen(self):
+    ...         return lambda block_size: open_source(self.X, block_size=block_size)
+    ...
+    ...     @pytest.fixture
+    ...     def expected(self):
+    ...         return Block(self.X)
+    """
+
+    header_bytes = 0
+
+    @pytest.fixture
+    def reopen(self) -> Callable[[int | None], BlockSource]:
+        """Return a function that opens the source with a block size."""
+        raise NotImplementedError("override the fixture reopen: a function (block_size) -> source")
+
+    @pytest.fixture
+    def expected(self) -> Block:
+        """Return one block with all rows."""
+        raise NotImplementedError("override the fixture expected: one Block with all rows")
+
+    @pytest.fixture
+    def source(self, reopen: Callable[[int | None], BlockSource]) -> BlockSource:
+        """Return the source with its default block size."""
+        return reopen(None)
+
+    def test_keeps_the_protocol(self, source: BlockSource) -> None:
+        """A source is iterable and is not itself an iterator."""
+        assert isinstance(source, BlockSource)
+        assert not hasattr(source, "__next__"), "a source starts again at each iter(): it is not an iterator"
+
+    def test_yields_every_row_with_its_labels(self, source: BlockSource, expected: Block) -> None:
+        """Rows, labels and target arrive whole, in order and aligned."""
+        assert_same_rows(source, expected)
+
+    def test_can_be_read_again(self, source: BlockSource, expected: Block) -> None:
+        """A second pass gives the same blocks as the first."""
+        assert_same_rows(source, expected)
+        assert_same_rows(source, expected)
+
+    def test_two_readers_do_not_disturb_each_other(self, reopen: Callable[..., Any], expected: Block) -> None:
+        """Two iterations of one source run side by side."""
+        source = reopen(max(1, expected.n_rows // 3))
+        pairs = list(zip(source, source, strict=True))
+        assert_same_rows([first for first, _ in pairs], expected)
+        assert_same_rows([second for _, second in pairs], expected)
+
+    def test_starts_again_after_an_early_break(self, reopen: Callable[..., Any], expected: Block) -> None:
+        """A loop that was left early leaves nothing behind."""
+        source = reopen(max(1, expected.n_rows // 3))
+        next(iter(source))
+        assert_same_rows(source, expected)
+
+    @pytest.mark.parametrize("size", ["1", "7", "half", "all", "more"])
+    def test_rows_do_not_depend_on_the_block_size(
+        self, reopen: Callable[..., Any], expected: Block, size: str
+    ) -> None:
+        """Every block but the last has exactly the rows asked for, and the rows are always the same."""
+        n = expected.n_rows
+        block_size = {"1": 1, "7": 7, "half": -(-n // 2), "all": n, "more": n + 1}[size]
+        blocks = list(reopen(block_size))
+        sizes = [block.n_rows for block in blocks]
+        assert sizes[:-1] == [block_size] * (len(sizes) - 1)
+        assert 1 <= sizes[-1] <= block_size
+        assert_same_rows(blocks, expected)
+
+    def test_refuses_a_senseless_block_size(self, reopen: Callable[..., Any]) -> None:
+        """No rows, or half a row, make no block."""
+        for block_size in (0, -1, 2.5, True):
+            with pytest.raises(ValueError, match="block_size"):
+                reopen(block_size)
+
+    def test_blocks_stay_as_they_were_yielded(self, reopen: Callable[..., Any], expected: Block) -> None:
+        """A block is not overwritten by those that follow it."""
+        kept, copies = [], []
+        for block in reopen(max(1, expected.n_rows // 4)):
+            kept.append(block)
+            copies.append(_dense(block.X).copy())
+        for block, copy in zip(kept, copies, strict=True):
+            np.testing.assert_array_equal(_dense(block.X), copy)
+
+    def test_knows_its_shape(self, reopen: Callable[..., Any], expected: Block) -> None:
+        """Width, names and, where known, length are true before and after reading."""
+        source = reopen(None)
+        if source.n_rows is not None:
+            assert source.n_rows == expected.n_rows
+        assert source.n_features == expected.X.shape[1]
+        if source.feature_names is not None:
+            assert len(source.feature_names) == expected.X.shape[1]
+            assert all(isinstance(name, str) for name in source.feature_names)
+        for block in source:
+            assert block.X.shape[1] == source.n_features
+        assert source.n_rows in (None, expected.n_rows)
+
+    def test_closes_files_and_threads_after_an_early_break(self, reopen: Callable[..., Any]) -> None:
+        """Leaving the loop closes what it opened, at once."""
+        source = reopen(1)
+        gc.collect()
+        files, threads = open_files(), threading.active_count()
+        for _ in source:
+            break
+        gc.collect()
+        assert open_files() == files
+        assert threading.active_count() == threads
+
+    def test_closes_files_and_threads_at_the_end(self, source: BlockSource) -> None:
+        """A full pass leaves nothing open."""
+        gc.collect()
+        files, threads = open_files(), threading.active_count()
+        for _ in source:
+            pass
+        assert open_files() == files
+        assert threading.active_count() == threads
+
+    def test_can_be_pickled(self, reopen: Callable[..., Any], expected: Block) -> None:
+        """A copy made elsewhere, even in the middle of a pass, gives the same rows."""
+        source = reopen(max(1, expected.n_rows // 3))
+        assert_same_rows(pickle.loads(pickle.dumps(source)), expected)
+        reading = iter(source)
+        next(reading)
+        assert_same_rows(pickle.loads(pickle.dumps(source)), expected)
+
+    def test_opening_reads_no_more_than_the_header(self, reopen: Callable[..., Any]) -> None:
+        """Rows are read when they are asked for, not before."""
+        reopen(None)  # imports read files as well: the first opening pays for them
+        before = bytes_read()
+        if before is None:
+            pytest.skip("this system does not tell how much a process has read")
+        reopen(None)
+        after = bytes_read()
+        assert after is not None
+        assert after - before <= self.header_bytes + _FREE_BYTES
+
+
+def assert_same_rows(blocks: Iterable[Block], expected: Block) -> None:
+    """Assert that the blocks hold exactly the expected rows, labels and target, in order."""
+    found = join_blocks(list(blocks))
+    np.testing.assert_array_equal(_dense(found.X), _dense(expected.X))
+    assert set(found.groups) == set(expected.groups)
+    for attribute, column in expected.groups.items():
+        assert found.groups[attribute].decode().tolist() == column.decode().tolist(), attribute
+    assert (found.target is None) == (expected.target is None)
+    if expected.target is not None and found.target is not None:
+        assert found.target.tolist() == expected.target.tolist()
+
+
+def open_files() -> list[str]:
+    """List the files this process holds open (empty where the system does not tell)."""
+    folder = Path("/proc/self/fd")
+    found = []
+    for entry in os.listdir(folder) if folder.exists() else []:
+        try:
+            found.append(os.readlink(folder / entry))
+        except OSError:  # the descriptor that listed the folder itself
+            continue
+    return sorted(found)
+
+
+def bytes_read() -> int | None:
+    """Return how many bytes this process has read from files so far, None where the system does not tell."""
+    counters = Path("/proc/self/io")
+    if not counters.exists():
+        return None
+    fields = dict(line.split(": ") for line in counters.read_text().splitlines())
+    return int(fields["rchar"])
+
+
+def _dense(X: Any) -> Any:
+    return X.toarray() if sp.issparse(X) else np.asarray(X)
