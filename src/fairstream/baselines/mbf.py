@@ -23,6 +23,7 @@ from fairstream.linalg import fix_signs, top_eigenvectors
 
 _FIRST_TOLERANCE, _LAST_TOLERANCE = 1e-1, 1e-6
 _LARGEST_PENALTY = 1e10
+_STILL = 1e-6
 _N_STARTS = 11
 
 
@@ -61,6 +62,8 @@ class MbFPCA(LinearFairTransformer):
         The last rho.
     n_rounds_ : int
         Penalty rounds done.
+    n_iter_ : int
+        L-BFGS steps in all rounds.
     bandwidth_ : float
         The value used.
     mean_ : ndarray of shape (n_features,)
@@ -95,6 +98,7 @@ class MbFPCA(LinearFairTransformer):
     mmd2_: float
     penalty_: float
     n_rounds_: int
+    n_iter_: int
     bandwidth_: float
 
     def __init__(
@@ -130,18 +134,22 @@ class MbFPCA(LinearFairTransformer):
         problem = _Problem(
             centred[members], weights, covariance / max(np.trace(covariance), 1e-300), bandwidth
         )
-        V, penalty, rounds = self._penalised(problem, V_pca, random)
-        reached = problem.discrepancy(V)[0]
-        if reached > self.tau:
+        run = self._penalised(problem, V_pca, random)
+        if run.mmd2 > self.tau:
             warnings.warn(
-                f"MbFPCA stopped after {rounds} rounds at MMD^2 = {reached:.3g}, above tau = {self.tau:.3g}: "
-                "the bound does not hold; raise tau or lower n_components",
+                f"MbFPCA stopped after {run.n_rounds} rounds at MMD^2 = {run.mmd2:.3g}, above tau = "
+                f"{self.tau:.3g}: the bound does not hold; raise tau or lower n_components",
                 FairstreamWarning,
                 stacklevel=3,
             )
-        V = _principal_axes(V, covariance)
         return learned_linear(
-            V.T, mean, mmd2_=reached, penalty_=penalty, n_rounds_=rounds, bandwidth_=bandwidth
+            _principal_axes(run.V, covariance).T,
+            mean,
+            mmd2_=run.mmd2,
+            penalty_=run.penalty,
+            n_rounds_=run.n_rounds,
+            n_iter_=run.n_iter,
+            bandwidth_=bandwidth,
         )
 
     def _bandwidth(self, embedded: Array) -> float:
@@ -153,28 +161,39 @@ class MbFPCA(LinearFairTransformer):
             )
         return float(self.bandwidth)
 
-    def _penalised(
-        self, problem: _Problem, V_pca: Array, random: np.random.RandomState
-    ) -> tuple[Array, float, int]:
-        """Run the penalty rounds; return V, the last penalty and the number of rounds."""
+    def _penalised(self, problem: _Problem, V_pca: Array, random: np.random.RandomState) -> _Run:
+        """Run the penalty rounds from a minimum of the discrepancy alone."""
         starts = [retract(random.standard_normal(V_pca.shape)) for _ in range(_N_STARTS)]
-        V = max(starts, key=problem.explained)
-        V = minimise(problem.discrepancy, V, tolerance=_LAST_TOLERANCE, max_iter=self.max_iter).V
+        start = max(starts, key=problem.explained)
+        fairest = minimise(problem.discrepancy, start, tolerance=_LAST_TOLERANCE, max_iter=self.max_iter)
         penalty = 1.0 / max(problem.discrepancy(V_pca)[0], 1e-12)
+        run = _Run(fairest.V, fairest.value, penalty, 0, fairest.n_iter)
         tolerance = _FIRST_TOLERANCE
-        rounds = 0
-        while rounds < self.max_rounds and penalty <= _LARGEST_PENALTY:
-            rounds += 1
-            found = minimise(problem.penalised(penalty), V, tolerance=tolerance, max_iter=self.max_iter)
-            moved = float(np.linalg.norm(found.V - V))
-            V = found.V
-            feasible = problem.discrepancy(V)[0] <= self.tau
-            if feasible and moved <= 1e-6 and tolerance <= _LAST_TOLERANCE:
+        while run.n_rounds < self.max_rounds and run.penalty <= _LARGEST_PENALTY:
+            found = minimise(
+                problem.penalised(run.penalty), run.V, tolerance=tolerance, max_iter=self.max_iter
+            )
+            moved = float(np.linalg.norm(found.V - run.V))
+            reached = problem.discrepancy(found.V)[0]
+            feasible = reached <= self.tau
+            settled = moved <= _STILL and tolerance <= _LAST_TOLERANCE
+            penalty = run.penalty if feasible else 2 * run.penalty
+            run = _Run(found.V, reached, penalty, run.n_rounds + 1, run.n_iter + found.n_iter)
+            if feasible and settled:
                 break
             tolerance = max(_LAST_TOLERANCE, tolerance / 10)
-            if not feasible:
-                penalty *= 2
-        return V, penalty, rounds
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Where the penalty rounds stand."""
+
+    V: Array
+    mmd2: float
+    penalty: float
+    n_rounds: int
+    n_iter: int
 
 
 @dataclass(frozen=True, slots=True)

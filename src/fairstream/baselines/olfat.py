@@ -61,6 +61,8 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         t_0 and t_1.
     status_ : str
         What the solver said.
+    n_iter_ : int
+        Iterations of the solver.
     mean_ : ndarray of shape (n_features,)
         Mean of the training rows.
 
@@ -95,6 +97,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
     projection_: Array
     covariance_gaps_: Array
     status_: str
+    n_iter_: int
 
     def __init__(
         self,
@@ -131,16 +134,14 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         exact = self.delta == 0 and np.any(gap)
         basis = scipy.linalg.null_space(gap[None, :]) if exact else np.eye(len(gap))
         k = self._check_n_components(basis.shape[1], f"the mean constraint leaves {basis.shape[1]}")
-        P, gaps, status = self._programme(basis, objective, difference, gap, k)
+        P, solved = self._programme(basis, objective, difference, gap, k)
         components = fix_signs(basis @ top_eigenvectors(P, k)[1]).T
-        return learned_linear(
-            components, mean, projection_=basis @ P @ basis.T, covariance_gaps_=gaps, status_=status
-        )
+        return learned_linear(components, mean, projection_=basis @ P @ basis.T, **solved)
 
     def _programme(
         self, basis: Array, objective: Array, difference: Array, gap: Array, k: int
-    ) -> tuple[Array, Array, str]:
-        """Solve for P in the coordinates of `basis`; return P, (t_0, t_1) and the solver's status."""
+    ) -> tuple[Array, Learned]:
+        """Solve for P in the coordinates of `basis`; return it and what else is published."""
         try:
             import cvxpy as cp
         except ImportError:
@@ -157,7 +158,9 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
             width = root.shape[1]
             constraints.append(cp.bmat([[bound * np.eye(size), P @ root], [root.T @ P, np.eye(width)]]) >> 0)
         if self.delta > 0:
-            constraints.append(cp.sum(cp.multiply(np.outer(gap, gap), P)) <= self.delta**2)
+            # Divided by |f|^2: a well-scaled row keeps first-order solvers quick.
+            square = float(gap @ gap) or 1.0
+            constraints.append(cp.sum(cp.multiply(np.outer(gap, gap) / square, P)) <= self.delta**2 / square)
         explained = cp.sum(cp.multiply(basis.T @ objective @ basis, P))
         problem = cp.Problem(cp.Minimize(self.mu * cp.sum(bounds) - explained), constraints)
         with warnings.catch_warnings():
@@ -175,7 +178,11 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
                 stacklevel=4,
             )
         solved = np.asarray(P.value)
-        return (solved + solved.T) / 2, np.asarray(bounds.value), str(problem.status)
+        return (solved + solved.T) / 2, {
+            "covariance_gaps_": np.asarray(bounds.value),
+            "status_": str(problem.status),
+            "n_iter_": int(problem.solver_stats.num_iters or 1),
+        }
 
     def _solver_options(self) -> dict[str, Any]:
         if self.solver == "SCS":

@@ -1,0 +1,227 @@
+"""The contract all rival systems share: scikit-learn's checks, groups, messages, names, state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fairstream import baselines
+from fairstream.baselines import (
+    INLP,
+    RLACE,
+    KleindessnerFairPCA,
+    KleindessnerKernelFairPCA,
+    LeacePCA,
+    MbFPCA,
+    OlfatAswaniFairPCA,
+    SamadiFairPCA,
+)
+from fairstream.blocks import GroupColumn
+from fairstream.errors import NotEnoughGroupsError
+
+SYSTEMS = [
+    KleindessnerFairPCA(2),
+    KleindessnerFairPCA(2, fraction=0.8),
+    KleindessnerKernelFairPCA(2),
+    LeacePCA(2),
+    SamadiFairPCA(2),
+    SamadiFairPCA(2, embedding="published"),
+    INLP(2, random_state=0),
+    INLP(2, variant="paper", random_state=0),
+    RLACE(2, max_iter=40, random_state=0),
+    RLACE(2, variant="paper", max_iter=40, random_state=0),
+    MbFPCA(2, tau=0.3, random_state=0),
+    OlfatAswaniFairPCA(2, tolerance=1e-5),
+]
+TWO_GROUPS_ONLY = [
+    KleindessnerFairPCA(2, fraction=0.8),
+    SamadiFairPCA(2),
+    RLACE(2),
+    MbFPCA(2),
+    OlfatAswaniFairPCA(2),
+]
+every_system = pytest.mark.parametrize("system", SYSTEMS, ids=repr)
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    groups = np.where(rng.random(120) < 0.4, "b", "a")
+    X = rng.normal(size=(120, 6)) * np.arange(6, 0, -1)
+    X[groups == "b", :3] += 2.0
+    return X + 5.0, groups
+
+
+def with_groups_from_X(system: type, **settings: object) -> object:
+    """Return the system as an ordinary transformer: its groups are read off the first column of X."""
+
+    def fit(self, X, y=None):  # type: ignore[no-untyped-def]
+        first = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=object)
+        first = first[:, 0] if first.ndim == 2 and first.shape[1] else first.ravel()
+        try:
+            middle = np.sort(first)[len(first) // 2] if len(first) else 0
+            groups = [value >= middle for value in first]
+        except (TypeError, ValueError):  # not numbers: let the system's own check of X speak
+            groups = [False] * len(first)
+        return system.fit(self, X, sensitive_features=groups)
+
+    plain = type(f"Plain{system.__name__}", (system,), {"fit": fit, "__module__": __name__})
+    globals()[plain.__name__] = plain  # pickle looks classes up by name
+    return plain(**settings)
+
+
+@parametrize_with_checks(
+    [
+        with_groups_from_X(KleindessnerFairPCA, n_components=1),
+        with_groups_from_X(KleindessnerKernelFairPCA, n_components=1),
+        with_groups_from_X(LeacePCA, n_components=1),
+        with_groups_from_X(SamadiFairPCA, n_components=1),
+        with_groups_from_X(INLP, n_components=1),
+        with_groups_from_X(RLACE, n_components=1, max_iter=5),
+        with_groups_from_X(MbFPCA, n_components=1, tau=2.0, max_iter=5, max_rounds=1),
+        with_groups_from_X(OlfatAswaniFairPCA, n_components=1, tolerance=1e-3),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@every_system
+def test_same_fit_whatever_the_labels_look_like(system, rows):
+    X, groups = rows
+    plain = clone(system).fit_transform(X, sensitive_features=groups)
+    for form in (groups.tolist(), pd.Series(groups, name="g"), pd.DataFrame({"g": groups}), {"g": groups}):
+        np.testing.assert_array_equal(clone(system).fit_transform(X, sensitive_features=form), plain)
+
+
+@every_system
+def test_embedding_has_names_and_frames(system, rows):
+    X, groups = rows
+    frame = pd.DataFrame(X, columns=list("uvwxyz"))
+    model = clone(system).set_output(transform="pandas").fit(frame, sensitive_features=groups)
+    embedded = model.transform(frame)
+    assert list(embedded.columns) == list(model.get_feature_names_out())
+    assert embedded.columns[0] == f"{type(system).__name__.lower()}0"
+    assert model.group_counts_ == {
+        "sensitive_feature_0": {"a": (groups == "a").sum(), "b": (groups == "b").sum()}
+    }
+    with pytest.raises(ValueError, match="feature names"):
+        model.transform(frame[list("zyxwvu")])
+
+
+@every_system
+def test_linear_systems_publish_the_map_they_use(system, rows):
+    X, groups = rows
+    model = clone(system).fit(X, sensitive_features=groups)
+    if isinstance(system, KleindessnerKernelFairPCA):
+        assert not hasattr(model, "components_")
+        return
+    np.testing.assert_allclose(model.transform(X), (X - X.mean(axis=0)) @ model.components_.T, atol=1e-9)
+
+
+@every_system
+def test_missing_sensitive_features_are_an_error(system, rows):
+    with pytest.raises(ValueError, match=r"sensitive_features is missing.*pass one label per row"):
+        clone(system).fit(rows[0])
+
+
+@every_system
+def test_one_group_is_an_error(system, rows):
+    with pytest.raises(NotEnoughGroupsError, match=r"shows 1 group\(s\) \('a',\)"):
+        clone(system).fit(rows[0], sensitive_features=["a"] * len(rows[0]))
+
+
+@pytest.mark.parametrize("system", TWO_GROUPS_ONLY, ids=repr)
+def test_binary_systems_name_the_groups_they_refuse(system, rows):
+    X, _ = rows
+    with pytest.raises(ValueError, match=r"has 3 groups \('p', 'q', 'r'\), .* compares two"):
+        clone(system).fit(X, sensitive_features=np.array(list("pqr"))[np.arange(len(X)) % 3])
+
+
+@pytest.mark.parametrize("system", [*TWO_GROUPS_ONLY, INLP(2)], ids=repr)
+def test_systems_of_one_attribute_refuse_two(system, rows):
+    X, groups = rows
+    with pytest.raises(ValueError, match=r"has 2 attributes \('p', 'q'\).*takes one"):
+        clone(system).fit(X, sensitive_features={"p": groups, "q": groups[::-1]})
+
+
+@every_system
+@pytest.mark.parametrize("n_components", [0, 7, 1.5, True, "2"])
+def test_impossible_n_components_are_named(system, n_components, rows):
+    X, groups = rows
+    if n_components == 7 and isinstance(system, KleindessnerKernelFairPCA):
+        n_components = 120
+    with pytest.raises(ValueError, match="n_components is"):
+        clone(system).set_params(n_components=n_components).fit(X, sensitive_features=groups)
+
+
+@every_system
+def test_a_rejected_fit_leaves_the_earlier_one_whole(system, rows):
+    X, groups = rows
+    model = clone(system).fit(X, sensitive_features=groups)
+    before = model.transform(X)
+    with pytest.raises(ValueError, match="sensitive_features"):
+        model.fit(X[:, :4], sensitive_features=groups[:3])
+    np.testing.assert_array_equal(model.transform(X), before)
+    fresh = clone(system)
+    with pytest.raises(ValueError, match="sensitive_features"):
+        fresh.fit(X, sensitive_features=groups[:3])
+    assert not hasattr(fresh, "n_features_in_")
+
+
+@every_system
+def test_groups_listed_without_rows_do_not_count(system, rows):
+    X, groups = rows
+    column = {"g": GroupColumn(np.where(groups == "a", 1, 3), ("never", "a", "nowhere", "b", "nor here"))}
+    expected = clone(system).fit_transform(X, sensitive_features=groups)
+    np.testing.assert_array_equal(clone(system).fit_transform(X, sensitive_features=column), expected)
+
+
+@every_system
+def test_rows_of_unknown_group_are_accepted(system, rows):
+    X, groups = rows
+    some = np.where(np.arange(len(X)) % 10 == 0, None, groups)
+    assert np.isfinite(clone(system).fit_transform(X, sensitive_features=some)).all()
+
+
+def test_sensitive_features_are_routed_through_a_pipeline(rows):
+    X, groups = rows
+    with sklearn.config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(StandardScaler(), LeacePCA(2))
+        embedded = pipeline.fit(X, sensitive_features=groups).transform(X)
+    gap = embedded[groups == "b"].mean(axis=0) - embedded[groups == "a"].mean(axis=0)
+    np.testing.assert_allclose(gap, 0, atol=1e-9)
+
+
+def test_every_system_is_public_and_tested():
+    assert {type(system).__name__ for system in SYSTEMS} == set(baselines.__all__)
+
+
+@pytest.mark.parametrize(
+    ("system", "message"),
+    [
+        (KleindessnerFairPCA(fraction=1.5), "fraction is 1.5"),
+        (KleindessnerKernelFairPCA(gamma=-1.0), "gamma is -1.0"),
+        (SamadiFairPCA(embedding="wide"), "embedding is 'wide'"),
+        (SamadiFairPCA(n_rounds=0), "n_rounds is 0"),
+        (INLP(variant="torch"), "variant is 'torch'"),
+        (RLACE(variant="torch"), "variant is 'torch'"),
+        (RLACE(rank=9), "rank is 9"),
+        (RLACE(rank=1, variant="paper"), "rank is 1.*paper"),
+        (MbFPCA(tau=0.0), "tau is 0.0"),
+        (MbFPCA(bandwidth=0.0), "bandwidth is 0.0"),
+        (OlfatAswaniFairPCA(delta=-1.0), "delta is -1.0"),
+        (OlfatAswaniFairPCA(mu=-1.0), "mu is -1.0"),
+    ],
+    ids=repr,
+)
+def test_impossible_settings_are_named(system, message, rows):
+    X, groups = rows
+    with pytest.raises(ValueError, match=message):
+        system.fit(X, sensitive_features=groups)
