@@ -1,0 +1,390 @@
+"""audit: measure what one or several embeddings keep, cost and give away."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream._version import __version__
+from fairstream.audit import views
+from fairstream.audit.downstream import GroupCodes, check_target, classify
+from fairstream.audit.metrics import relative_gap
+from fairstream.audit.mmd import discrepancy, median_squared_distance
+from fairstream.audit.probes import PROBES, run_probes
+from fairstream.audit.report import (
+    AttributeSummary,
+    AuditReport,
+    DataSummary,
+    GapResult,
+    LeakResult,
+    ModelReport,
+    RawControl,
+)
+from fairstream.audit.stream import (
+    EmbeddingMoments,
+    Sample,
+    Survey,
+    as_source,
+    codes_of,
+    kept_groups,
+    measure,
+    survey,
+)
+from fairstream.audit.subjects import Subject, as_subjects, plain_parameter, plain_pca
+from fairstream.audit.variance import KeptVariance
+
+FloatArray = NDArray[np.floating[Any]]
+
+RAW_FEATURES = 256
+N_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class _Audit:
+    """What all models of one audit share."""
+
+    survey: Survey
+    kept: dict[str, tuple[Hashable, ...]]
+    codes: dict[str, NDArray[np.intp]]
+    embedded: EmbeddingMoments
+    train: Sample | None
+    options: dict[str, Any]
+
+    def names(self, attribute: str) -> tuple[str, ...]:
+        return tuple(map(str, self.kept[attribute]))
+
+
+def audit(
+    model: object,
+    X: Any,
+    sensitive_features: object = None,
+    y: Any = None,
+    *,
+    train: tuple[Any, ...] | None = None,
+    probes: Iterable[str] | None = None,
+    sample_rows: int = 10_000,
+    downstream_rows: int = 4_000,
+    n_permutations: int = 199,
+    min_group_size: int = 20,
+    level: float = 0.95,
+    random_state: int = 0,
+    title: str = "Fairness audit",
+) -> AuditReport:
+    """Measure what embeddings keep, what they cost and what they give away, on data they were not fitted on.
+
+    Parameters
+    ----------
+    model : FairStreamingPCA, FairSubspace, transformer, or a list or dict of them
+        Fitted. A transformer needs `transform`, and `components_` and `mean_` for the variance numbers.
+        Plain PCA of the same size is always added as the control.
+    X : array, frame, BlockSource or path
+        The rows to audit, not those of the fit. A source is read twice, in O(block) memory.
+    sensitive_features : list, array, Series, frame or dict
+        One label per row, one column or several. Beside a source: names of its attributes, None for all.
+    y : array of shape (n,), optional
+        Class labels of a downstream task. A source brings its own target.
+    train : (X, sensitive_features, y), optional
+        Training rows, for the paper's bandwidth and for classifiers that are fitted on train and scored here.
+        A source alone, `(source,)`, will do. Without it both come from the audited rows.
+    probes : list of {"linear", "quadratic", "kernel", "trees", "mlp"}, optional
+        Which probes to run, all by default.
+    sample_rows : int
+        How many rows, drawn uniformly with `random_state`, the probes and MMD^2 see. Moments see every row.
+    downstream_rows : int
+        How many of these the downstream classifiers see.
+    n_permutations : int
+        Relabellings behind each p-value of MMD^2.
+    min_group_size : int
+        Smaller groups are left out of the report and of every comparison.
+    level : float
+        Confidence level of the probes' intervals.
+    random_state : int
+        Seed of the sample, the folds, the probes and the permutations; it is part of the report.
+    title : str
+        Heading of the report.
+
+    Returns
+    -------
+    AuditReport
+        Aggregates only. Render it with `to_json`, `to_markdown`, `to_html` or `to_rich`.
+
+    Examples
+    --------
+    >>> from sklearn.decomposition import PCA
+    >>> rng = np.random.default_rng(0)
+    >>> sex = rng.integers(0, 2, size=600)
+    >>> X = rng.normal(size=(600, 4))
+    >>> X[:, 0] += 4 * sex
+    >>> report = audit(PCA(2).fit(X[:300]), X[300:], sex[300:], probes=["linear"], n_permutations=0)
+    >>> report.models[0].leaks[0].best_probe.auc.value > 0.95
+    True
+    """
+    kinds = [*(PROBES if probes is None else probes)]
+    options = {
+        "probes": kinds,
+        "sample_rows": sample_rows,
+        "downstream_rows": downstream_rows,
+        "n_permutations": n_permutations,
+        "min_group_size": min_group_size,
+        "level": level,
+        "random_state": random_state,
+    }
+    _check_options(options)
+    subjects = as_subjects(model)
+    source = as_source(X, sensitive_features, y)
+    _check_widths(subjects, source.n_features)
+    found = survey(source, sample_rows=sample_rows, seed=random_state)
+    kept = kept_groups(found.moments, min_group_size)
+    if not kept:
+        raise ValueError(
+            f"no attribute has two groups of at least {min_group_size} rows: nothing can be compared; lower "
+            "min_group_size or audit more rows"
+        )
+    training = None
+    if train is not None:
+        training = survey(as_source(*train), sample_rows=sample_rows, seed=random_state).sample
+    subjects = [_checked_linear(subject, found.sample) for subject in subjects]
+    controls = _controls(subjects, found)
+    embedded = measure(source, [*subjects, *controls.values()], found.moments.mean(), kept)
+    codes = {name: codes_of(found.sample.groups[name], labels) for name, labels in kept.items()}
+    setting = _Audit(found, kept, codes, embedded, training, options)
+    bandwidths = {k: _bandwidth(control, setting) for k, control in controls.items()}
+    reports = [
+        _model_report(subject, controls, bandwidths, setting) for subject in [*subjects, *controls.values()]
+    ]
+    fitted = subjects[0].moments
+    points = views.frontier(
+        found.moments if fitted is None else fitted,
+        found.moments,
+        _width(subjects[0], found),
+        views.comparisons_of(kept),
+    )
+    return AuditReport(
+        title=title,
+        warnings=_warnings(subjects, found, kept, sample_rows),
+        data=_data_summary(found, kept, random_state),
+        models=tuple(reports),
+        raw=tuple(_raw_control(name, setting) for name in kept),
+        frontier=points,
+        frontier_fitted_on="audited data" if fitted is None else "training data",
+        parameters={name: plain_parameter(value) for name, value in options.items()}
+        | {"train": train is not None},
+        fairstream_version=__version__,
+    )
+
+
+def _controls(subjects: list[Subject], found: Survey) -> dict[int, Subject]:
+    """Return plain PCA for every size in use, from the training moments where a model still has them."""
+    fitted = next((s.moments for s in subjects if s.moments is not None), None)
+    origin = "audited data" if fitted is None else "training data"
+    controls = {}
+    for k in sorted({min(_width(subject, found), found.moments.n_features) for subject in subjects}):
+        name = next(n for n in _control_names(k) if n not in {s.name for s in subjects})
+        controls[k] = plain_pca(found.moments if fitted is None else fitted, k, name, origin)
+    return controls
+
+
+def _control_names(k: int) -> Iterable[str]:
+    yield f"plain PCA (k={k})"
+    yield f"plain PCA (k={k}, control)"
+
+
+def _model_report(
+    subject: Subject, controls: dict[int, Subject], bandwidths: dict[int, float], setting: _Audit
+) -> ModelReport:
+    found = setting.survey
+    k = min(_width(subject, found), found.moments.n_features)
+    control = controls[k]
+    Z = _embedded(subject, found.sample)
+    kept = KeptVariance(found.moments, setting.embedded, setting.kept)
+    kept_share, control_share = kept.explained(subject), kept.explained(control)
+    maps = [views.embedding_map(Z, name, setting.codes[name], setting.names(name)) for name in setting.kept]
+    names = views.shared_names([subject], found.feature_names)
+    return ModelReport(
+        name=subject.name,
+        role=subject.role,
+        kind=subject.kind,
+        n_components=Z.shape[1],
+        n_removed=subject.n_removed,
+        explained_variance=kept_share,
+        explained_variance_relative=None
+        if not (kept_share and control_share)
+        else kept_share / control_share,
+        reconstruction_error=kept.reconstruction_error(subject),
+        leaks=tuple(_leak(name, subject, control, Z, bandwidths[k], setting) for name in setting.kept),
+        by_group=kept.by_group(subject),
+        directions=views.removed_directions(
+            subject, found.moments, views.comparisons_of(setting.kept), names
+        ),
+        maps=tuple(view for view in maps if view is not None),
+        downstream=_downstream(subject, Z, setting),
+        fitted_rows=subject.fitted_rows,
+        looks_like_training=subject.looks_like(found.moments),
+        parameters=subject.parameters,
+        digest=subject.digest(),
+    )
+
+
+def _leak(
+    attribute: str, subject: Subject, control: Subject, Z: FloatArray, bandwidth: float, setting: _Audit
+) -> LeakResult:
+    codes, options = setting.codes[attribute], setting.options
+    moments, control_moments = (setting.embedded.moments[s.name] for s in (subject, control))
+    gaps = []
+    for _, label in views.comparisons_of({attribute: setting.kept[attribute]}):
+        mean_gap, covariance_gap = views.largest_gaps(moments, [(attribute, label)])
+        of_pca = views.largest_gaps(control_moments, [(attribute, label)])
+        known = codes >= 0
+        inside = codes[known] == setting.kept[attribute].index(label)
+        distance = discrepancy(
+            Z[known],
+            inside,
+            bandwidth,
+            n_permutations=options["n_permutations"],
+            seed=options["random_state"],
+        )
+        gaps.append(
+            GapResult(
+                group=str(label),
+                mean_gap=mean_gap,
+                mean_gap_relative=relative_gap(mean_gap, of_pca[0]),
+                covariance_gap=covariance_gap,
+                covariance_gap_relative=relative_gap(covariance_gap, of_pca[1]),
+                mmd2=distance.biased,
+                mmd2_unbiased=distance.unbiased,
+                mmd2_p_value=distance.p_value,
+            )
+        )
+    return LeakResult(attribute, _probed(Z, codes, options), tuple(gaps))
+
+
+def _raw_control(attribute: str, setting: _Audit) -> RawControl:
+    """Probe the rows as they are; very wide rows by their leading directions."""
+    X = np.asarray(setting.survey.sample.X, dtype=float)
+    if X.shape[1] > RAW_FEATURES:
+        left, singular, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+        X = left[:, :RAW_FEATURES] * singular[:RAW_FEATURES]
+    return RawControl(attribute, X.shape[1], _probed(X, setting.codes[attribute], setting.options))
+
+
+def _probed(Z: FloatArray, codes: NDArray[np.intp], options: dict[str, Any]) -> Any:
+    return run_probes(
+        Z, codes, options["probes"], n_folds=N_FOLDS, level=options["level"], seed=options["random_state"]
+    )
+
+
+def _downstream(subject: Subject, Z: FloatArray, setting: _Audit) -> Any:
+    sample, train, limit = setting.survey.sample, setting.train, setting.options["downstream_rows"]
+    if sample.target is None:
+        return ()
+    check_target(sample.target)
+    rows = _spread_rows(len(Z), limit)
+    groups = {name: GroupCodes(codes[rows], setting.names(name)) for name, codes in setting.codes.items()}
+    fitted = None
+    if train is not None and train.target is not None:
+        chosen = _spread_rows(len(train.X), limit)
+        fitted = (_embedded(subject, train)[chosen], train.target[chosen])
+    return classify(Z[rows], sample.target[rows], groups, fitted, seed=setting.options["random_state"])
+
+
+def _bandwidth(control: Subject, setting: _Audit) -> float:
+    """Return the paper's bandwidth: the median squared distance of training rows under plain PCA."""
+    rows = setting.survey.sample if setting.train is None else setting.train
+    return median_squared_distance(_embedded(control, rows))
+
+
+def _embedded(subject: Subject, sample: Sample) -> FloatArray:
+    return subject.embed(np.asarray(sample.X))
+
+
+def _width(subject: Subject, found: Survey) -> int:
+    if subject.components is not None:
+        return len(subject.components)
+    return int(_embedded(subject, replace(found.sample, X=found.sample.X[:2])).shape[1])
+
+
+def _checked_linear(subject: Subject, sample: Sample) -> Subject:
+    """Drop the components of a model that does not embed as (x - mean)V: its variances would be wrong."""
+    if subject.components is None or subject.mean is None:
+        return replace(subject, components=None)
+    head = np.asarray(sample.X[:8], dtype=float)
+    expected, embedded = (head - subject.mean) @ subject.components.T, subject.embed(head)
+    scale = float(np.abs(expected).max()) or 1.0
+    same = embedded.shape == expected.shape and np.allclose(embedded, expected, atol=1e-3 * scale, rtol=1e-3)
+    return subject if same else replace(subject, components=None)
+
+
+def _spread_rows(n_rows: int, limit: int) -> NDArray[np.intp]:
+    """Return at most `limit` row numbers spread evenly over the sample."""
+    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, limit)).astype(np.intp))
+
+
+def _data_summary(found: Survey, kept: dict[str, tuple[Hashable, ...]], seed: int) -> DataSummary:
+    moments = found.moments
+    attributes = []
+    for name, labels in moments.groups.items():
+        counts = {str(label): int(moments.count(name, label)) for label in kept.get(name, ())}
+        hidden = len(labels) - len(counts)
+        attributes.append(AttributeSummary(name, counts, hidden, int(moments.n_rows) - sum(counts.values())))
+    return DataSummary(
+        n_rows=int(moments.n_rows),
+        n_features=moments.n_features,
+        total_variance=moments.total_variance,
+        attributes=tuple(attributes),
+        digest=found.digest,
+        sample_rows=len(found.sample.X),
+        sample_seed=seed,
+    )
+
+
+def _warnings(
+    subjects: list[Subject], found: Survey, kept: dict[str, tuple[Hashable, ...]], sample_rows: int
+) -> tuple[str, ...]:
+    lines = [
+        f"These look like the very rows that {subject.name} was fitted on (same number of rows, "
+        "mean and variance). On its own training rows a linear probe is at chance by construction: audit unseen rows instead."
+        for subject in subjects
+        if subject.looks_like(found.moments)
+    ]
+    lines += [
+        f"{name} has fewer than two groups that are large enough to report: it was not audited."
+        for name in found.moments.groups
+        if name not in kept
+    ]
+    if len(found.sample.X) < min(sample_rows, found.moments.n_rows):
+        lines.append(f"The rows are so wide that the probes saw only {len(found.sample.X):,} of them.")
+    if found.moments.lost_energy > 0:
+        lines.append(
+            f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
+            "the variance; all other numbers are exact."
+        )
+    return tuple(lines)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    unknown = [kind for kind in options["probes"] if kind not in PROBES]
+    if unknown:
+        raise ValueError(f"probes has {unknown[0]!r}: choose from {', '.join(PROBES)}")
+    for name, least in (
+        ("sample_rows", 50),
+        ("downstream_rows", 50),
+        ("n_permutations", 0),
+        ("min_group_size", 5),
+    ):
+        if not isinstance(options[name], int) or options[name] < least:
+            raise ValueError(f"{name} is {options[name]!r}: pass an integer of at least {least}")
+    if not 0.5 <= options["level"] < 1:
+        raise ValueError(f"level is {options['level']!r}: pass a confidence level such as 0.95")
+
+
+def _check_widths(subjects: list[Subject], n_features: int) -> None:
+    for subject in subjects:
+        if subject.mean is not None and len(subject.mean) != n_features:
+            raise ValueError(
+                f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the same "
+                "columns"
+            )
