@@ -1,0 +1,424 @@
+"""Table sources: frames, Arrow streams, CSV and Parquet; each passes the contract on the same mixed table."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+
+import numpy as np
+import pytest
+
+from fairstream.blocks import Block, encode_groups
+from fairstream.sources import open_source
+from fairstream.testing import SourceContract, assert_same_rows
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+import pyarrow.parquet as pq  # noqa: E402
+
+N = 400
+RNG = np.random.default_rng(1)
+NUMBERS = {f"x{j}": RNG.normal(size=N) for j in range(25)}
+AGE = RNG.integers(17, 90, N)
+WORK = RNG.choice(["private", "state", "none of it"], N)
+VIP = RNG.integers(0, 2, N).astype(bool)
+SEX = [("f", "m", None)[i] for i in RNG.integers(0, 3, N)]
+Y = RNG.integers(0, 2, N)
+TABLE = pa.table({**NUMBERS, "age": AGE, "work": WORK, "vip": VIP, "sex": SEX, "y": Y})
+CATEGORIES = ["none of it", "private", "state"]
+ONE_HOT = (WORK[:, None] == np.array(CATEGORIES)).astype(float)
+X = np.column_stack([*NUMBERS.values(), AGE, ONE_HOT, VIP])
+NAMES = (*NUMBERS, "age", *(f"work={name}" for name in CATEGORIES), "vip")
+
+
+class TableContract(SourceContract):
+    def data(self, tmp_path):
+        raise NotImplementedError
+
+    @pytest.fixture
+    def reopen(self, tmp_path):
+        data = self.data(tmp_path)
+        return lambda size: open_source(data, sensitive=["sex"], target="y", block_size=size)
+
+    @pytest.fixture
+    def expected(self):
+        return Block(X, encode_groups({"sex": SEX}, N), Y)
+
+    def test_names_the_features(self, source):
+        assert source.feature_names == NAMES
+
+
+class TestArrowTable(TableContract):
+    def data(self, tmp_path):
+        return TABLE
+
+
+class TestArrowTableInPieces(TableContract):
+    def data(self, tmp_path):
+        return pa.concat_tables([TABLE.slice(0, 1), TABLE.slice(1, 0), TABLE.slice(1, 300), TABLE.slice(301)])
+
+
+class TestPandas(TableContract):
+    def data(self, tmp_path):
+        return TABLE.to_pandas().set_index(np.linspace(0, 1, N))
+
+
+class TestPandasCategorical(TableContract):
+    def data(self, tmp_path):
+        return TABLE.to_pandas().astype({"work": "category", "sex": "category"})
+
+
+class TestPolars(TableContract):
+    def data(self, tmp_path):
+        return pytest.importorskip("polars").from_arrow(TABLE)
+
+
+class StreamOnly:
+    """Nothing but the Arrow stream protocol."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+class TestArrowStream(TableContract):
+    def data(self, tmp_path):
+        return StreamOnly(TABLE)
+
+
+class TestCsv(TableContract):
+    header_bytes = 4 * 2**20
+
+    def data(self, tmp_path):
+        TABLE.to_pandas().to_csv(tmp_path / "people.csv", index=False)
+        return tmp_path / "people.csv"
+
+
+class TestCompressedCsv(TestCsv):
+    def data(self, tmp_path):
+        TABLE.to_pandas().to_csv(tmp_path / "people.csv.gz", index=False)
+        return tmp_path / "people.csv.gz"
+
+
+class TestParquet(TableContract):
+    header_bytes = 20_000  # the footer of 30 columns in 4 row groups
+
+    def data(self, tmp_path):
+        pq.write_table(TABLE, tmp_path / "people.parquet", row_group_size=110)
+        return tmp_path / "people.parquet"
+
+
+class TestParquetFolder(TableContract):
+    header_bytes = 20_000
+
+    def data(self, tmp_path):
+        folder = tmp_path / "people"
+        (folder / "more").mkdir(parents=True)
+        pq.write_table(TABLE.slice(0, 150), folder / "a.parquet")
+        # The second file is narrower in its types: the kinds are the same.
+        age = pa.array(AGE[150:].astype(np.int32))
+        pq.write_table(TABLE.slice(150).set_column(25, "age", age), folder / "more" / "b.parquet")
+        (folder / "_ignored.parquet").write_bytes(b"")
+        return folder
+
+
+class TestParquetGlob(TestParquetFolder):
+    def data(self, tmp_path):
+        super().data(tmp_path)
+        return str(tmp_path / "people" / "**" / "[ab].parquet")
+
+
+class TestLabelsPassedBeside(TableContract):
+    @pytest.fixture
+    def reopen(self, tmp_path):
+        frame = TABLE.to_pandas()
+        return lambda size: open_source(frame, sensitive=frame["sex"], target="y", block_size=size)
+
+
+class TestStandardised(TableContract):
+    @pytest.fixture
+    def reopen(self):
+        return lambda size: open_source(
+            TABLE, sensitive=["sex"], target="y", features=["x1", "age"], standardize=True, block_size=size
+        )
+
+    @pytest.fixture
+    def expected(self, reopen):
+        return Block(next(iter(reopen(N))).X, encode_groups({"sex": SEX}, N), Y)
+
+    def test_names_the_features(self, source):
+        assert source.feature_names == ("x1", "age")
+
+    def test_mean_is_zero_and_spread_is_one(self, source):
+        values = np.column_stack([NUMBERS["x1"], AGE])
+        wanted = (values - values.mean(axis=0)) / values.std(axis=0)
+        np.testing.assert_allclose(next(iter(source)).X, wanted, rtol=1e-12, atol=1e-12)
+
+
+def opened(columns, **options):
+    return open_source(pa.table(columns), **options)
+
+
+def test_a_constant_column_is_centred_and_not_blown_up():
+    (block,) = opened({"a": [0.1] * 7, "b": [1e9] * 7}, standardize=True)
+    np.testing.assert_allclose(block.X, 0.0, atol=1e-6)
+
+
+def test_standardising_survives_a_large_offset():
+    values = RNG.normal(size=1_000)
+    blocks = list(opened({"a": values + 1e8}, standardize=True, block_size=7))
+    wanted = (values - values.mean()) / values.std()
+    np.testing.assert_allclose(np.concatenate([b.X[:, 0] for b in blocks]), wanted, atol=1e-6)
+
+
+def test_mean_fills_missing_numbers_and_shares_fill_missing_categories():
+    columns = {"a": [1.0, None, 5.0, float("nan")], "c": ["p", "q", None, "p"]}
+    (block,) = opened(columns, impute="mean")
+    np.testing.assert_allclose(block.X[:, 0], [1, 3, 5, 3])
+    np.testing.assert_allclose(block.X[:, 1:], [[1, 0], [0, 1], [2 / 3, 1 / 3], [1, 0]])
+    (block,) = opened(columns, impute="mean", standardize=True)
+    np.testing.assert_allclose(block.X[[1, 3], 0], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"a": [1.0, None, float("nan")]}, {}, "column 'a' has 2 missing values in rows 0 to 2"),
+        ({"a": [1.0, None]}, {"standardize": True}, "column 'a' has 1 missing value in the table"),
+        ({"c": ["p", None]}, {}, "column 'c' has 1 missing value in the table"),
+        ({"c": ["p", None]}, {"categories": {"c": ["p"]}}, "column 'c' has 1 missing value in rows 0 to 1"),
+        ({"c": ["p", "q", "r"]}, {"categories": {"c": ["p"]}}, "'q' and 1 more, which is not in categories"),
+        ({"c": ["p", "q"]}, {"categories": {"c": ["p"]}, "impute": "mean"}, "'q', which is not in categories"),
+        ({"c": ["p"]}, {"categories": {"c": ["p", "p"]}}, "each category once"),
+        ({"c": ["p"]}, {"categories": {"d": ["p"]}}, "categories names 'd'"),
+        ({"c": [1, 2]}, {"categories": {"c": ["one"]}}, "the column holds int64"),
+        ({"a": pa.array([None, None], pa.float64())}, {"impute": "mean"}, "no value to take a mean of"),
+        ({"a": [None, None]}, {"impute": "mean"}, "column 'a' holds no value"),
+        ({"c": pa.array([None], pa.string())}, {"impute": "mean"}, "no value at all"),
+        ({"a": pa.array([0], pa.timestamp("s"))}, {}, "holds timestamp"),
+        ({"a": [1.0]}, {"impute": "median"}, "impute is 'median'"),
+        ({"a": [1.0]}, {"sensitive": ["sex"]}, "sensitive names 'sex', the pyarrow table has a: name one"),
+        ({"a": [1.0]}, {"target": "y"}, "target names 'y'"),
+        ({"a": [1.0]}, {"features": ["b"]}, "features names 'b'"),
+        ({"a": [1.0]}, {"features": ["a", "a"]}, "features names a column twice"),
+        ({"a": [1.0]}, {"features": "a"}, "pass a list of column names"),
+        ({"a": [1.0]}, {"features": [0]}, "pass a list of column names"),
+        ({"a": [1.0]}, {"sensitive": ["a"]}, "no column left"),
+        ({"a": [1.0]}, {"keep_sensitive": True}, "keep_sensitive does not apply"),
+        ({"a": [1.0], "s": [1]}, {"sensitive": ["s"], "features": ["a"], "keep_sensitive": True}, "keep_sensitive"),
+        ({"a": [1.0]}, {"delimiter": ";"}, "delimiter does not apply to a frame"),
+        ({"a": [1.0]}, {"sensitive": np.array([1, 2])}, "2 rows, X has 1"),
+    ],
+)  # fmt: skip
+def test_refusals_name_column_and_way_out(columns, options, message):
+    with pytest.raises(ValueError, match=message) as error:
+        list(opened(columns, **options))
+    assert "\n" not in str(error.value)
+
+
+def test_sensitive_columns_stay_only_where_asked_for():
+    columns = {"a": [1.0, 2.0], "sex": ["f", "m"], "y": [0, 1]}
+    assert opened(columns, sensitive="sex", target="y").feature_names == ("a",)
+    assert opened(columns, sensitive=["sex"], target="y", keep_sensitive=True).feature_names == (
+        "a", "sex=f", "sex=m",
+    )  # fmt: skip
+    assert opened(columns, sensitive=["sex"], features=["sex"]).feature_names == ("sex=f", "sex=m")
+    # Labels taken from the frame's own column are as sensitive as the column.
+    frame = pd.DataFrame(columns)
+    assert open_source(frame, sensitive=frame["sex"]).feature_names == ("a", "y")
+    assert open_source(frame, sensitive=frame["sex"], keep_sensitive=True).n_features == 4
+
+
+def test_numbers_can_be_categories():
+    source = opened({"zip": [3, 1, 3]}, categories={"zip": None})
+    assert source.feature_names == ("zip=1", "zip=3")
+    assert next(iter(source)).X.tolist() == [[0, 1], [1, 0], [0, 1]]
+
+
+def test_given_categories_keep_their_order_and_need_no_first_pass():
+    source = opened({"c": ["p", "q"]}, categories={"c": ["q", "r", "p"]})
+    assert source.feature_names == ("c=q", "c=r", "c=p")
+    assert next(iter(source)).X.tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_lists_of_numbers_are_several_features():
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(12.0)), 3)
+    source = opened({"v": vectors, "a": [1, 2, 3, 4]}, block_size=3)
+    assert source.feature_names == ("v_0", "v_1", "v_2", "a")
+    wanted = np.column_stack([np.arange(12.0).reshape(4, 3), [1, 2, 3, 4]])
+    assert_same_rows(source, Block(wanted))
+    with_null = pa.array([[1.0, 2.0], None], pa.list_(pa.float64(), 2))
+    with pytest.raises(ValueError, match="1 missing value"):
+        list(opened({"v": with_null}))
+    assert next(iter(opened({"v": with_null}, impute="mean"))).X.tolist() == [[1, 2], [1, 2]]
+
+
+def test_a_first_pass_that_fails_leaves_nothing_learned():
+    frame = pd.DataFrame({"c": ["p", None], "s": [0, 1]})
+    source = open_source(frame, sensitive=["s"])
+    with pytest.raises(ValueError, match="missing"):
+        list(source)
+    frame.loc[1, "c"] = "q"
+    assert source.feature_names == ("c=p", "c=q")
+
+
+def test_a_pickled_source_carries_its_first_pass():
+    frame = pd.DataFrame({"c": ["p", "q"]})
+    source = open_source(frame)
+    assert source.n_features == 2
+    copy = pickle.loads(pickle.dumps(source))
+    frame.loc[1, "c"] = "new"
+    assert copy.feature_names == ("c=p", "c=q")
+    with pytest.raises(ValueError, match="'new', which was not there in the first pass"):
+        list(source)
+
+
+def test_a_record_batch_reader_is_read_once():
+    reader = TABLE.select(["x0", "sex"]).to_reader(max_chunksize=33)
+    source = open_source(reader, sensitive=["sex"], block_size=50)
+    assert_same_rows(source, Block(NUMBERS["x0"].reshape(-1, 1), encode_groups({"sex": SEX}, N)))
+    with pytest.raises(ValueError, match="once only"):
+        list(source)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(source)
+    with pytest.raises(ValueError, match="needs a first pass"):
+        open_source(TABLE.to_reader(), sensitive=["sex"])
+
+
+def test_one_record_batch_is_a_table():
+    batch = TABLE.select(["x0"]).to_batches()[0]
+    assert next(iter(open_source(batch))).n_rows == N
+
+
+def test_a_stream_that_runs_dry_is_noticed():
+    stream = StreamOnly(TABLE.select(["x0"]))
+    source = open_source(stream)
+    list(source)
+    stream.table = stream.table.slice(0, 10)
+    with pytest.raises(ValueError, match="had 400 rows and now has 10"):
+        list(source)
+
+
+def test_parquet_reads_only_the_columns_it_needs(tmp_path):
+    from fairstream.testing import bytes_read
+
+    wide = pa.table({f"x{j}": RNG.normal(size=20_000) for j in range(30)})
+    pq.write_table(wide, tmp_path / "wide.parquet")
+    if bytes_read() is None:
+        pytest.skip("the system does not tell what was read")
+
+    def cost(**options):
+        source = open_source(tmp_path / "wide.parquet", **options)
+        before = bytes_read()
+        list(source)
+        return bytes_read() - before
+
+    assert cost(features=["x3"]) < 0.1 * cost()
+
+
+def test_parquet_files_must_agree(tmp_path):
+    pq.write_table(pa.table({"a": [1, 2], "s": [0, 1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": ["x", "y"], "s": [0, 1]}), tmp_path / "2.parquet")
+    with pytest.raises(ValueError, match=r"column 'a' is int64 in .*1.parquet and (large_)?string in .*2.parquet"):
+        list(open_source(tmp_path, sensitive=["s"]))
+    pq.write_table(pa.table({"a": [1, 2], "s": ["0", "1"]}), tmp_path / "2.parquet")
+    with pytest.raises(ValueError, match="column 's'"):
+        list(open_source(tmp_path, sensitive=["s"]))
+    pq.write_table(pa.table({"b": [1, 2], "s": [0, 1]}), tmp_path / "2.parquet")
+    with pytest.raises(ValueError, match="has no column 'a'"):
+        list(open_source(tmp_path, sensitive=["s"]))
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_csv_that_changes_type_half_way_is_one_line(tmp_path):
+    rows = "".join(f"{i},{i % 2}\n" for i in range(200_000))
+    path = write(tmp_path / "a.csv", f"a,s\n{rows}many,1\n")
+    with pytest.raises(ValueError, match=r"a.csv cannot be read: .*many.*column_types") as error:
+        list(open_source(path, sensitive=["s"]))
+    assert "\n" not in str(error.value)
+    path = write(tmp_path / "b.csv", f"a,s\n{rows}1,unknown\n")
+    with pytest.raises(ValueError, match="unknown.*column_types"):
+        list(open_source(path, sensitive=["s"]))
+    # A number with a point after a megabyte without any is no change of type.
+    path = write(tmp_path / "c.csv", f"a,s\n{rows}1.5,1\n")
+    source = open_source(path, sensitive=["s"])
+    assert source.n_rows is None
+    assert list(source)[-1].X[-1, 0] == 1.5
+    assert source.n_rows == 200_001
+
+
+def test_csv_types_names_and_delimiters(tmp_path):
+    path = write(tmp_path / "a.csv", "1;007;f\n2;008;m\n")
+    source = open_source(
+        path, sensitive=["sex"], delimiter=";", column_names=["a", "zip", "sex"], column_types={"zip": "string"}
+    )
+    assert source.feature_names == ("a", "zip=007", "zip=008")
+    path = write(tmp_path / "a.tsv", "a\ts\n1\t0\n,\t1\n")
+    assert open_source(path, sensitive=["s"]).feature_names == ("a=,", "a=1")
+
+
+def test_csv_empty_cells_are_missing(tmp_path):
+    path = write(tmp_path / "a.csv", "a,c,s\n1,p,f\n,,\n")
+    with pytest.raises(ValueError, match="column 'c' has 1 missing value"):
+        list(open_source(path, sensitive=["s"]))
+    (block,) = open_source(path, sensitive=["s"], impute="mean")
+    assert block.X.tolist() == [[1, 1], [1, 1]]
+    assert block.groups["s"].decode().tolist() == ["f", None]
+
+
+def test_bad_table_files_are_one_line_errors(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
+    (tmp_path / "b.parquet").write_bytes(b"")
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"a,b\n" + RNG.bytes(3_000_000).hex().encode())[:-900_000])
+    for name, text in [("empty.csv", ""), ("ragged.csv", "a,b\n1,2\n3\n"), ("fine.csv", "a,b\n1,2\n")]:
+        write(tmp_path / name, text)
+    whole = tmp_path / "cut.parquet"
+    pq.write_table(TABLE, whole)
+    data = bytearray(whole.read_bytes())
+    data[2_000:60_000] = bytes(58_000)
+    whole.write_bytes(data)
+    for name, options in [
+        ("a.parquet", {}),
+        ("b.parquet", {}),
+        ("cut.parquet", {"sensitive": ["sex"]}),
+        ("c.csv.gz", {}),
+        ("empty.csv", {}),
+        ("ragged.csv", {}),
+        ("fine.csv", {"column_types": {"a": "integer please"}}),
+        ("fine.csv", {"column_types": {"z": "int64"}}),
+    ]:
+        with pytest.raises(ValueError, match="cannot be read|column_types") as error:
+            list(open_source(tmp_path / name, **options))
+        assert "\n" not in str(error.value)
+
+
+def test_odd_frames_are_refused():
+    for frame, message in [
+        (pd.DataFrame({0: [1.0]}), "not text"),
+        (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), "two columns"),
+        (pd.DataFrame({"a": [1, "x"]}, dtype=object), "mixed types"),
+    ]:
+        with pytest.raises(ValueError, match=message) as error:
+            open_source(frame)
+        assert "\n" not in str(error.value)
+    polars = pytest.importorskip("polars")
+    with pytest.raises(ValueError, match="lazy"):
+        open_source(polars.LazyFrame({"a": [1]}))
+
+
+def test_labels_beside_a_stream_of_unknown_length_are_refused(tmp_path):
+    path = write(tmp_path / "a.csv", "a\n1\n2\n")
+    with pytest.raises(ValueError, match="name columns instead"):
+        open_source(path, sensitive=np.array([0, 1]))
+
+
+def test_too_many_categories_look_like_names(monkeypatch):
+    monkeypatch.setattr("fairstream.sources.encoding.MAX_CATEGORIES", 3)
+    with pytest.raises(ValueError, match="more than 3 categories"):
+        list(opened({"name": ["a", "b", "c", "d"]}))
