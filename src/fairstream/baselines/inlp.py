@@ -122,7 +122,8 @@ class INLP(LinearFairTransformer):
             weights = classifier.fit(X, codes).coef_.T
             if np.allclose(weights, 0):
                 return nulled, used
-            nulled = orthonormalise(np.hstack([nulled, weights]))[:, :most]
+            found = orthonormalise(project_out(nulled, weights))[:, : most - nulled.shape[1]]
+            nulled = np.hstack([nulled, found])
             X = project_out(nulled, X.T).T
             if nulled.shape[1] == most:
                 return nulled, used + 1

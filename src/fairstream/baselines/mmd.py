@@ -10,7 +10,7 @@ from scipy.spatial.distance import pdist
 from fairstream.baselines.base import Array
 
 _TILE = 1024
-_MAX_LISTED = 20_000_000
+_MAX_LISTED = 4_000_000
 
 
 def weighted_kernel_products(Z: Array, weights: Array, bandwidth: float) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ def _median_by_bins(Z: Array, n_pairs: int, most: int) -> float:
         edges = np.linspace(low, high, 4097)
         counts = np.zeros(4096, dtype=np.int64)
         for distances in _upper_distances(Z):
-            counts += np.histogram(distances, edges)[0]
+            counts += np.histogram(distances, 4096, (low, high))[0]
         reached = below + np.cumsum(counts)
         first, last = np.searchsorted(reached, middle, side="right")
         below += int(counts[:first].sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -127,7 +127,7 @@ class RLACE(LinearFairTransformer):
         members = np.sort(np.concatenate([first, second]))
         target = np.isin(members, second).astype(np.float64)
         game = self._play(rows.X[members] - mean, target, rank)
-        nulled = _leading(game.best, rank)
+        nulled = _leading(game.P, rank)
         covariance = np.zeros((d, d)) if self.variant == "paper" else scatter(rows.X)
         V = components_outside(nulled, covariance, k)
         return learned_linear(
@@ -157,7 +157,8 @@ class RLACE(LinearFairTransformer):
         bound = 1 / np.sqrt(d)
         w, b = random.uniform(-bound, bound, d), float(random.uniform(-bound, bound))
         majority = max(target.mean(), 1 - target.mean())
-        best, best_loss, best_accuracy = P, -np.inf, np.inf
+        best = _Game(P, np.nan, 0)
+        best_loss, closest = -np.inf, np.inf
         size = min(self.n_rows_per_step, len(X))
         rate, decay = self.learning_rate, self.weight_decay
         for step in range(self.max_iter):
@@ -175,19 +176,17 @@ class RLACE(LinearFairTransformer):
 
             if step % self.evaluate_every == 0 or step == self.max_iter - 1:
                 loss, accuracy = _evaluate(X, target, _leading(P, rank), random)
-                closer = abs(accuracy - majority) < abs(best_accuracy - majority)
-                if loss > best_loss or closer:
-                    best = P
-                best_loss = max(loss, best_loss)
-                best_accuracy = accuracy if closer else best_accuracy
-            if step > 1 and abs(best_accuracy - majority) < self.tolerance:
+                if loss > best_loss or abs(accuracy - majority) < closest:
+                    best = _Game(P, accuracy, step + 1)
+                best_loss, closest = max(loss, best_loss), min(abs(accuracy - majority), closest)
+            if step > 1 and closest < self.tolerance:
                 break
-        return _Game(best, float(best_accuracy), step + 1)
+        return replace(best, n_iter=step + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Game:
-    best: Array
+    P: Array
     accuracy: float
     n_iter: int
 
