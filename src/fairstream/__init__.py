@@ -1,6 +1,29 @@
-"""Fair streaming PCA."""
+"""Fair streaming PCA: one pass, as much variance as possible, no direction that gives a group away."""
 
 from fairstream._version import __version__
-from fairstream.errors import FairstreamFileError, FairstreamWarning
+from fairstream.blocks import Block, BlockSource, GroupColumn, encode_groups
+from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
+from fairstream.estimator import FairStreamingPCA
+from fairstream.model import FairSubspace
+from fairstream.moments import GroupMoments
+from fairstream.solve import FrontierPoint, fair_components, frontier, solve
+from fairstream.unfair import unfair_basis
 
-__all__ = ["FairstreamFileError", "FairstreamWarning", "__version__"]
+__all__ = [
+    "Block",
+    "BlockSource",
+    "FairStreamingPCA",
+    "FairSubspace",
+    "FairstreamFileError",
+    "FairstreamWarning",
+    "FrontierPoint",
+    "GroupColumn",
+    "GroupMoments",
+    "NotEnoughGroupsError",
+    "__version__",
+    "encode_groups",
+    "fair_components",
+    "frontier",
+    "solve",
+    "unfair_basis",
+]

@@ -62,10 +62,10 @@ def top_eigenvectors(S: FloatArray, m: int, *, by: str = "value") -> tuple[Float
 
 
 def orthonormalise(A: FloatArray, *, rtol: float | None = None) -> FloatArray:
-    """Return an orthonormal basis of the columns of A, of A's numerical rank.
+    """Return an orthonormal basis of the columns of A, of A's numerical rank, in the order of A.
 
-    Columns are brought to unit length first, so a short column counts as much as a long one; a column that
-    the others span (singular value below `rtol` of the largest) adds nothing. Zero columns are dropped.
+    Columns are brought to unit length first, so a short column counts as much as a long one. A column that
+    the earlier ones span to within `rtol` adds nothing: a plain QR would put an arbitrary direction there.
 
     Examples
     --------
@@ -74,14 +74,48 @@ def orthonormalise(A: FloatArray, *, rtol: float | None = None) -> FloatArray:
     """
     norms = np.linalg.norm(A, axis=0)
     A = A[:, norms > 0] / norms[norms > 0]
-    if A.shape[1] == 0:
-        return A
     if rtol is None:
         rtol = 1e-8 if A.dtype == np.float64 else 1e-4
-    Q, R = scipy.linalg.qr(A, mode="economic", check_finite=False)
-    left, singular, _ = scipy.linalg.svd(R, check_finite=False)
-    basis: FloatArray = Q @ left[:, : singular.size][:, singular > rtol * singular[0]]
-    return basis
+    kept: list[int] = []
+    Q = A[:, :0]
+    for j in range(A.shape[1]):
+        remainder = A[:, j : j + 1]
+        for _ in range(2):
+            remainder = project_out(Q, remainder)
+        length = np.linalg.norm(remainder)
+        if length > rtol and len(kept) < A.shape[0]:
+            kept.append(j)
+            Q = np.hstack([Q, remainder / length])
+    return Q
+
+
+def orthonormalise_in_place(A: FloatArray) -> FloatArray:
+    """Overwrite the columns of A with an orthonormal basis Q, return R (j x j) with old A = QR.
+
+    LAPACK's Householder QR on A's own memory: no second d x j array, whatever the conditioning. A must be
+    d x j with d >= j, Fortran-ordered, float32 or float64. Columns without rank become arbitrary
+    orthonormal ones.
+
+    Examples
+    --------
+    >>> A = np.asfortranarray([[3.0, 1.0], [4.0, 2.0], [0.0, 5.0]])
+    >>> before, R = A.copy(), orthonormalise_in_place(A)
+    >>> bool(np.allclose(A.T @ A, np.eye(2)) and np.allclose(A @ R, before))
+    True
+    """
+    rows, columns = A.shape
+    if rows < columns or not A.flags.f_contiguous:
+        raise ValueError(f"A has shape {A.shape}, strides {A.strides}: pass a tall Fortran-ordered array")
+    if columns == 0:
+        return np.zeros((0, 0), dtype=A.dtype)
+    geqrf, orgqr = scipy.linalg.get_lapack_funcs(("geqrf", "orgqr"), (A,))
+    workspace = 64 * columns  # LAPACK's panels are at most 64 columns wide
+    factored, tau, _, _ = geqrf(A, lwork=workspace, overwrite_a=True)
+    R: FloatArray = np.triu(factored[:columns])
+    Q, _, _ = orgqr(factored, tau, lwork=workspace, overwrite_a=True)
+    if not np.shares_memory(Q, A):  # an array LAPACK could not take as it was, for instance unaligned
+        A[...] = Q
+    return R
 
 
 def project_out(U: FloatArray, A: FloatArray) -> FloatArray:

@@ -1,0 +1,154 @@
+"""FairSubspace: the frozen result of a fit. It embeds, reconstructs and erases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairstream.blocks import Matrix
+
+FloatArray = NDArray[np.floating[Any]]
+
+_SLICE_BYTES = 16_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class FairSubspace:
+    """A fair subspace, what was nulled to get it, and what it was learned from. Holds no row.
+
+    Attributes
+    ----------
+    components : array (k, d)
+        V', orthonormal rows, strongest first.
+    unfair_basis : array (m', d)
+        U', orthonormal rows, all orthogonal to the components.
+    mean : array (d,)
+        Mean of all rows seen; subtracted before projecting.
+    explained_variance : array (k,)
+        Variance (divisor n - 1) along each component.
+    total_variance : float
+        Sum of all variances (divisor n - 1).
+    n_rows : int or float
+        Rows seen, or the sum of their weights.
+    group_counts : dict
+        Attribute -> label -> rows.
+    group_means : dict
+        Attribute -> label -> mean (d,).
+    feature_names : tuple of str, optional
+    parameters : dict
+        How it was obtained: n_components, n_unfair, constraint, directions, solver.
+
+    Examples
+    --------
+    >>> subspace = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    >>> subspace.embed(np.array([[1.0, 2.0, 3.0]]))
+    array([[1.]])
+    >>> subspace.erase(np.array([[1.0, 2.0, 3.0]]))
+    array([[1., 0., 3.]])
+    """
+
+    components: FloatArray
+    unfair_basis: FloatArray
+    mean: FloatArray
+    explained_variance: FloatArray
+    total_variance: float
+    n_rows: int | float
+    group_counts: Mapping[str, Mapping[Hashable, int | float]] = field(default_factory=dict)
+    group_means: Mapping[str, Mapping[Hashable, FloatArray]] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Own, read-only copies: an issued result must not move when the learner goes on.
+        for item in fields(self):
+            object.__setattr__(self, item.name, _frozen(getattr(self, item.name)))
+
+    def __reduce__(self) -> tuple[Callable[..., FairSubspace], tuple[Any, ...]]:
+        return FairSubspace, tuple(_thawed(getattr(self, item.name)) for item in fields(self))
+
+    @property
+    def n_components(self) -> int:
+        """K."""
+        return len(self.components)
+
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return int(self.components.shape[1])
+
+    @property
+    def explained_variance_ratio(self) -> FloatArray:
+        """Share of the total variance that each component keeps."""
+        if self.total_variance <= 0:
+            return np.zeros_like(self.explained_variance)
+        return np.clip(self.explained_variance / self.total_variance, 0.0, 1.0)
+
+    @property
+    def groups(self) -> dict[str, tuple[Hashable, ...]]:
+        """The labels of every attribute."""
+        return {attribute: tuple(counts) for attribute, counts in self.group_counts.items()}
+
+    def embed(self, X: Matrix) -> FloatArray:
+        """Return the fair coordinates (X - mean) V, n x k."""
+        V = self.components.T
+        if sp.issparse(self._checked(X)):
+            return np.asarray(X @ V) - self.mean @ V
+        return _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
+
+    def reconstruct(self, Z: FloatArray) -> FloatArray:
+        """Return the rows Z V' + mean, n x d, that the coordinates stand for."""
+        Z = np.asarray(Z)
+        if Z.ndim != 2 or Z.shape[1] != self.n_components:
+            raise ValueError(f"Z has shape {Z.shape}, {self.n_components} columns are expected")
+        rows: FloatArray = Z @ self.components + self.mean
+        return rows
+
+    def erase(self, X: Matrix) -> FloatArray:
+        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d. Sparse input comes out dense."""
+        U = self.unfair_basis.T
+        if sp.issparse(self._checked(X)):
+            return X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
+        dtype = self.components.dtype
+        return _by_slices(X, self.n_features, dtype, lambda rows: rows - ((rows - self.mean) @ U) @ U.T)
+
+    def _checked(self, X: Matrix) -> Matrix:
+        if not hasattr(X, "shape") or len(X.shape) != 2 or X.shape[1] != self.n_features:
+            shape = getattr(X, "shape", type(X).__name__)
+            raise ValueError(f"X has shape {shape}, {self.n_features} columns are expected")
+        return X
+
+
+def _by_slices(
+    X: NDArray[Any], width: int, dtype: Any, apply: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """Apply a row-wise map slice by slice, so that no second copy of X exists."""
+    if X.dtype in (np.float32, np.float64):
+        dtype = X.dtype
+    result = np.empty((len(X), width), dtype=dtype)
+    step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
+    for start in range(0, len(X), step):
+        rows = slice(start, start + step)
+        result[rows] = apply(np.asarray(X[rows], dtype=dtype))
+    return result
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        value = np.array(value, order="C")
+        value.setflags(write=False)
+        return value
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    return value
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _thawed(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,301 @@
+"""Centred scatter matrices of many groups at once, exact (d x d each) or sketched (in one shared basis).
+
+A slot is one group of one attribute; slot 0 is all rows together. Both classes keep, for every slot g,
+S_g = sum over its rows of (x - mean_g)(x - mean_g)', and know nothing of labels or attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.operators import SymmetricOperator, plus_rank_one
+from fairstream.rows import CentredRows
+from fairstream.sketch import (
+    REORTHONORMALISE_EVERY,
+    best_directions,
+    extend,
+    reorthonormalise,
+    rotate,
+)
+
+FloatArray = NDArray[np.floating[Any]]
+
+ROWS_FOR_A_VOTE = 8  # times the rank: with as many rows a group's say in the cut is half of its full vote
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """New rows about the running mean, and which of them count for which slot."""
+
+    rows: CentredRows
+    member: NDArray[np.bool_]  # slots x b
+    scale: FloatArray  # square root of the row weights, b
+    weights: FloatArray  # new weight per slot
+    sums: FloatArray  # slots x d: weighted sum of the new rows about the origin
+    old_weights: FloatArray  # weight per slot before
+    old_means: FloatArray  # slots x d: mean per slot before, about the origin
+
+    @property
+    def chan_weights(self) -> FloatArray:
+        """The factor n b / (n + b) of Chan's correction per slot, 0 where a slot is empty on one side."""
+        return chan_weights(self.old_weights, self.weights)
+
+    @property
+    def block_means(self) -> FloatArray:
+        """Mean of the new rows per slot about the origin, 0 for a slot without new rows."""
+        return self.sums / np.where(self.weights > 0, self.weights, 1.0)[:, None]
+
+
+def chan_weights(n: FloatArray, b: FloatArray) -> FloatArray:
+    """Return n b / (n + b), with 0 for 0 / 0."""
+    total = n + b
+    return n * b / np.where(total > 0, total, 1.0)
+
+
+class ExactScatter:
+    """One d x d matrix per slot. Memory O(G d^2)."""
+
+    def __init__(self, n_features: int) -> None:
+        self.cores = np.zeros((1, n_features, n_features))
+
+    basis: FloatArray | None = None
+    lost: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return int(self.cores.nbytes)
+
+    def slice_rows(self) -> int:
+        """Rows to take in at a time: enough for full-speed products, few enough to stay small."""
+        return max(256, 4_000_000 // self.cores.shape[1])
+
+    def grow(self, n_slots: int) -> None:
+        """Make room for slots up to `n_slots`."""
+        missing = n_slots - len(self.cores)
+        if missing > 0:
+            self.cores = np.concatenate([self.cores, np.zeros((missing, *self.cores.shape[1:]))])
+
+    def absorb(self, new: Increment, partition: list[list[int]]) -> None:
+        """Take in new rows; `partition` lists the slots of each attribute."""
+        delta = np.zeros_like(self.cores)
+        first, *others = partition or [[]]
+        for slot in first:
+            delta[slot] = self._product(new, new.member[slot])
+            delta[0] += delta[slot]
+        rest = ~new.member[first].any(axis=0) if first else new.member[0]
+        if rest.any():
+            delta[0] += self._product(new, rest)
+        for slot in (slot for slots in others for slot in slots):
+            delta[slot] = self._product(new, new.member[slot])
+        # About the block's own mean, then Chan's step from there to the common mean: two rank-one terms.
+        chan = new.block_means - new.old_means
+        for slot in np.flatnonzero(new.weights > 0):
+            pair = np.stack([new.block_means[slot], chan[slot]])
+            delta[slot] += (pair.T * [-new.weights[slot], new.chan_weights[slot]]) @ pair
+        self.cores += delta
+
+    @staticmethod
+    def _product(new: Increment, member: NDArray[np.bool_]) -> FloatArray | float:
+        index = np.flatnonzero(member)
+        if index.size == 0:
+            return 0.0
+        return new.rows.scatter(slice(None) if index.size == member.size else index)
+
+    def merge(
+        self, other: ExactScatter, n: FloatArray, b: FloatArray, mean_gaps: FloatArray, slot_of: list[int]
+    ) -> None:
+        """Add the other's scatter; its slot j is `slot_of[j]` here, and the gaps are their means less ours."""
+        delta = np.zeros_like(self.cores)
+        delta[slot_of] = other.cores
+        factors = chan_weights(n, b)
+        for slot in np.flatnonzero(factors):
+            delta[slot] += factors[slot] * np.outer(mean_gaps[slot], mean_gaps[slot])
+        self.cores += delta
+
+    def combine(
+        self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
+    ) -> SymmetricOperator:
+        """Return sum_g factors_g S_g + sum_j w_j v_j v_j' as an operator."""
+        core = np.tensordot(factors, self.cores, axes=1)
+        return plus_rank_one((core + core.T) / 2, None, vectors, vector_weights)
+
+    def traces(self) -> FloatArray:
+        """Return the exact trace of every S_g."""
+        return np.trace(self.cores, axis1=1, axis2=2)
+
+
+class SketchedScatter:
+    """Cores in a shared basis B: S_g ~ B' C_g B + tail_g (I - B'B). Memory O(d L + G L^2).
+
+    The tail spreads the energy that was cut away evenly over the directions outside B, so that a direction
+    which enters the basis late does not look as if earlier rows had had no energy in it. Without it a stream
+    sorted by group shows gaps that are only an effect of the order.
+    """
+
+    def __init__(self, n_features: int, rank: int, dtype: Any) -> None:
+        self.rank = min(rank, n_features)
+        self.basis: FloatArray = np.zeros((0, n_features), dtype=dtype)
+        self.cores = np.zeros((1, 0, 0))
+        self.offsets = np.zeros((1, 0))  # coordinates of mean_g - mean, as far as the basis holds them
+        self.energy = np.zeros(1)  # exact trace of every S_g
+        self.cuts = 0
+
+    @property
+    def kept(self) -> int:
+        """Width a cut leaves: a quarter more than the rank, which halves the loss on sorted streams."""
+        return min(self.rank + self.rank // 4, self.basis.shape[1])
+
+    @property
+    def capacity(self) -> int:
+        """Width at which the basis is cut: some slack makes many small blocks cheap."""
+        return min(self.kept + max(16, self.rank // 4), self.basis.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return int(self.basis.nbytes + self.cores.nbytes + self.offsets.nbytes + self.energy.nbytes)
+
+    @property
+    def lost(self) -> float:
+        """Share of all rows' energy that lies outside the basis."""
+        if self.energy[0] <= 0:
+            return 0.0
+        return float(np.clip(1.0 - np.trace(self.cores[0]) / self.energy[0], 0.0, 1.0))
+
+    def slice_rows(self) -> int:
+        """Rows to take in at a time: 2 L balances the Gram matrix against the rotation."""
+        return max(2 * self.rank, 128)
+
+    def grow(self, n_slots: int) -> None:
+        """Make room for slots up to `n_slots`."""
+        missing = n_slots - len(self.cores)
+        if missing > 0:
+            width = len(self.basis)
+            self.cores = np.concatenate([self.cores, np.zeros((missing, width, width))])
+            self.offsets = np.concatenate([self.offsets, np.zeros((missing, width))])
+            self.energy = np.concatenate([self.energy, np.zeros(missing)])
+
+    def tails(self) -> FloatArray:
+        """Energy per direction outside the basis, for every slot."""
+        outside = self.basis.shape[1] - len(self.basis)
+        if outside == 0:
+            return np.zeros(len(self.cores))
+        inside = np.trace(self.cores, axis1=1, axis2=2)
+        return np.maximum(self.energy - inside, 0.0) / outside
+
+    def embedded(self, own: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return cores and offsets in a basis where this one's directions have the coordinates `own`."""
+        outside = np.eye(own.shape[1]) - own.T @ own
+        cores = own.T @ self.cores @ own + self.tails()[:, None, None] * outside
+        return cores, self.offsets @ own
+
+    def votes(self, weights: FloatArray) -> FloatArray:
+        """Weight of one row of each slot in the pool: about 1 / n, so that every slot has the same say.
+
+        A slot with few rows yet has less: the leading directions of a handful of rows are mostly noise, and
+        with a full vote they would push out directions of the other groups that will never come back.
+        """
+        votes: FloatArray = np.where(weights > 0, 1.0 / (weights + ROWS_FOR_A_VOTE * self.rank), 0.0)
+        return votes
+
+    def pool(self, weights: FloatArray, new_weights: FloatArray) -> tuple[FloatArray, float]:
+        """Balanced pool of the old rows, every slot with the same vote, and its tail."""
+        votes = self.votes(new_weights)
+        spread = (self.offsets.T * (votes * weights)) @ self.offsets
+        return np.tensordot(votes, self.cores, axes=1) + spread, float(votes @ self.tails())
+
+    def absorb(self, new: Increment, partition: list[list[int]]) -> None:
+        """Take in new rows. d-sized work: 2bdw + b^2 d + 2dL(w + b) flops, whatever the number of slots."""
+        step = extend(self.basis, new.rows)
+        width, found = len(self.basis), step.outside.shape[1]
+        coordinates, E = step.coordinates, None
+        if width + found > self.capacity:
+            row_votes = new.member.T @ self.votes(new.old_weights + new.weights)
+            increment = (coordinates.T * row_votes) @ coordinates
+            E = self._cut(increment, new.old_weights, new.old_weights + new.weights)
+            coordinates = coordinates @ E
+        own = np.eye(width, width + found) if E is None else E[:width]
+        cores, offsets = self.embedded(own)
+        block_sums = (new.member * new.scale) @ coordinates
+        block_means = block_sums / np.where(new.weights > 0, new.weights, 1.0)[:, None]
+        factors = new.chan_weights
+        for slot in np.flatnonzero(new.weights > 0):
+            index = np.flatnonzero(new.member[slot])
+            deviations = coordinates[index] - np.outer(new.scale[index], block_means[slot])
+            cores[slot] += deviations.T @ deviations
+            step_to_mean = block_means[slot] - offsets[slot]
+            cores[slot] += factors[slot] * np.outer(step_to_mean, step_to_mean)
+        energy = self.energy + new.member @ step.squared_norms
+        energy -= new.weights * np.sum(new.block_means**2, axis=1)
+        energy += factors * np.sum((new.block_means - new.old_means) ** 2, axis=1)
+        total = np.where(new.old_weights + new.weights > 0, new.old_weights + new.weights, 1.0)[:, None]
+        offsets = (new.old_weights[:, None] * offsets + block_sums) / total
+        self._publish(rotate(self.basis, new.rows, step, E), cores, offsets, energy, E is not None)
+
+    def merge(
+        self,
+        other: SketchedScatter,
+        rows: CentredRows,
+        n: FloatArray,
+        b: FloatArray,
+        mean_gaps: FloatArray,
+        slot_of: list[int],
+    ) -> None:
+        """Add the other's scatter; `rows` holds its basis and, last, its total mean less ours."""
+        step = extend(self.basis, rows)
+        width, found = len(self.basis), step.outside.shape[1]
+        coordinates, E = step.coordinates, None
+        theirs_wide, theirs_tail = other.pool(b[slot_of], (n + b)[slot_of])
+        if width + found > self.capacity:
+            J = coordinates[:-1]
+            increment = J.T @ theirs_wide @ J + theirs_tail * (np.eye(width + found) - J.T @ J)
+            E = self._cut(increment, n, n + b)
+            coordinates = coordinates @ E
+        own = np.eye(width, width + found) if E is None else E[:width]
+        cores, offsets = self.embedded(own)
+        their_cores, their_offsets = other.embedded(coordinates[:-1])
+        their_offsets += coordinates[-1]
+        factors = chan_weights(n, b)[slot_of]
+        steps = their_offsets - offsets[slot_of]
+        cores[slot_of] += their_cores + factors[:, None, None] * (steps[:, :, None] * steps[:, None, :])
+        energy = self.energy.copy()
+        energy[slot_of] += other.energy + factors * np.sum(mean_gaps[slot_of] ** 2, axis=1)
+        total = np.where(n + b > 0, n + b, 1.0)[:, None]
+        offsets = n[:, None] * offsets
+        offsets[slot_of] += b[slot_of][:, None] * their_offsets
+        self._publish(rotate(self.basis, rows, step, E), cores, offsets / total, energy, E is not None)
+
+    def _cut(self, increment: FloatArray, weights: FloatArray, new_weights: FloatArray) -> FloatArray:
+        pool, tail = self.pool(weights, new_weights)
+        width = len(self.basis)
+        increment[:width, :width] += pool
+        new = np.arange(width, len(increment))
+        increment[new, new] += tail
+        return best_directions(increment, self.kept)
+
+    def _publish(
+        self, basis: FloatArray, cores: FloatArray, offsets: FloatArray, energy: FloatArray, was_cut: bool
+    ) -> None:
+        """Set the new state in one go; now and then undo the basis's drift from orthonormality."""
+        cuts = self.cuts + was_cut
+        if was_cut and cuts % REORTHONORMALISE_EVERY == 0:
+            basis, lower = reorthonormalise(basis)
+            cores, offsets = lower.T @ cores @ lower, offsets @ lower
+        offsets = offsets - offsets[0]
+        self.basis, self.cores, self.offsets, self.energy, self.cuts = basis, cores, offsets, energy, cuts
+
+    def combine(
+        self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
+    ) -> SymmetricOperator:
+        """Return sum_g factors_g S_g + sum_j w_j v_j v_j' as an operator, without the tails."""
+        core = np.tensordot(factors, self.cores, axes=1)
+        return plus_rank_one((core + core.T) / 2, self.basis, vectors, vector_weights)
+
+    def traces(self) -> FloatArray:
+        """Return the exact trace of every S_g, what was cut included."""
+        return self.energy.copy()

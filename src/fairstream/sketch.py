@@ -1,0 +1,93 @@
+"""The shared basis of a sketched summary: how it takes in new rows and how it is cut back.
+
+Symbols: B is w x d with orthonormal rows, R holds b new rows, Y = R B', K = R R'. The residual of R outside B
+is never formed; its Gram matrix is K - YY', and T with T (K - YY') T' = I orthonormalises it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from fairstream.linalg import eigh, small_lapack
+from fairstream.rows import CentredRows
+
+FloatArray = NDArray[np.floating[Any]]
+
+REORTHONORMALISE_EVERY = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Coordinates of new rows in the basis [B; Q], where Q spans what B misses of them."""
+
+    inside: FloatArray  # Y, b x w
+    outside: FloatArray  # R Q', b x r
+    mixing: FloatArray  # T, r x b: Q = T (R - Y B)
+    squared_norms: FloatArray  # of the new rows, length b
+
+    @property
+    def coordinates(self) -> FloatArray:
+        """The new rows in [B; Q], b x (w + r)."""
+        return np.hstack([self.inside, self.outside])
+
+
+def extend(B: FloatArray, rows: CentredRows) -> Extension:
+    """Find the directions of `rows` that B (w x d) does not have yet. Cost 2bdw + b^2 d flops."""
+    inside = rows.dot(B).astype(np.float64)
+    gram = rows.gram().astype(np.float64)
+    squared_norms = np.maximum(np.diag(gram), 0.0)
+    largest = float(squared_norms.max(initial=0.0))
+    # Below this share of the longest row the residual's Gram matrix is rounding noise of the products.
+    noise = 1e-5 if B.dtype == np.float32 else 1e-12
+    values, vectors = eigh(gram - inside @ inside.T)
+    new = values > noise * largest if largest > 0 else np.zeros(values.shape, dtype=bool)
+    # No more new directions than the space has room for, the strongest first.
+    room = B.shape[1] - B.shape[0]
+    chosen = np.flatnonzero(new)[::-1][:room]
+    lengths = np.sqrt(values[chosen])
+    return Extension(inside, vectors[:, chosen] * lengths, (vectors[:, chosen] / lengths).T, squared_norms)
+
+
+def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | None) -> FloatArray:
+    """Return the new basis: [B; Q], or E'[B; Q] where E ((w + r) x L) cuts it. Cost 2dL(w + b) flops."""
+    width = B.shape[0]
+    if E is None:
+        if step.mixing.shape[0] == 0:
+            return B
+        Q = rows.combine(step.mixing)
+        Q -= (step.mixing @ step.inside).astype(B.dtype) @ B
+        return _tidy_new_rows(B, Q)
+    new_rows = E[width:].T @ step.mixing
+    rotated = (E[:width].T - new_rows @ step.inside).astype(B.dtype) @ B
+    rotated += rows.combine(new_rows)
+    return rotated
+
+
+def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
+    """Append Q to B after one more projection: Q was computed by differences of nearly equal numbers."""
+    Q -= (Q @ B.T) @ B
+    gram = (Q @ Q.T).astype(np.float64)
+    with small_lapack():
+        lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
+        inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
+    return np.concatenate([B, inverse.astype(B.dtype) @ Q])
+
+
+def best_directions(pool: FloatArray, rank: int) -> FloatArray:
+    """Return the `rank` leading eigenvectors of the pool: the directions a cut keeps."""
+    _, vectors = eigh(pool)
+    return np.ascontiguousarray(vectors[:, ::-1][:, :rank])
+
+
+def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return (C, L) with B = L C and C orthonormal, to undo the slow drift of many rotations."""
+    gram = (B @ B.T).astype(np.float64)
+    with small_lapack():
+        lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
+        inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
+    return inverse.astype(B.dtype) @ B, lower

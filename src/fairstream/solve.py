@@ -1,0 +1,205 @@
+"""From the moments to the result: fair components, the frozen subspace, and the price of fairness.
+
+Symbols: Sigma is the total covariance, U (d x m') the unfair basis, V (d x k) the fair components, the k leading
+eigenvectors of (I - UU') Sigma (I - UU').
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.leading import leading_outside
+from fairstream.model import FairSubspace
+from fairstream.moments import GroupMoments
+from fairstream.unfair import GapEigenpairs, NUnfair, gap_eigenpairs, unfair_basis
+
+FloatArray = NDArray[np.floating[Any]]
+
+
+def fair_components(
+    moments: GroupMoments, U: FloatArray, n_components: int | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Return the k directions outside U that keep most variance, and the variance (1/n) along each.
+
+    Parameters
+    ----------
+    moments : GroupMoments
+        What one pass left.
+    U : array (d, m')
+        Unfair basis with orthonormal columns; m' may be 0 (plain PCA).
+    n_components : int, optional
+        k. None keeps all that U leaves (of a sketch: all that its basis holds).
+
+    Returns
+    -------
+    V : array (d, k)
+        Orthonormal, orthogonal to U, strongest first, signs fixed.
+    variances : array (k,)
+
+    Notes
+    -----
+    Eqn. (5) of the paper. Exact moments: O(d^3) time. Sketched: O(d L (k + m')) time, O(d k) memory.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> moments = GroupMoments(4).update(rng.normal(size=(200, 4)) * [4, 3, 2, 1])
+    >>> V, variances = fair_components(moments, np.eye(4)[:, :1], 2)
+    >>> bool(abs(V[0]).max() < 1e-12)
+    True
+    """
+    covariance = moments.covariance()
+    d, removed = moments.n_features, U.shape[1]
+    if n_components is None:
+        width = d if covariance.basis is None else min(len(covariance.core), d)
+        n_components = width - removed
+    if n_components < 1 or n_components + removed > d:
+        raise ValueError(
+            f"n_components={n_components} and {removed} unfair directions do not fit into n_features={d}: "
+            f"together they must be at most {d}; lower n_components or n_unfair"
+        )
+    V = leading_outside(covariance, U, n_components)
+    return V, np.maximum(np.diag(covariance.compress(V)), 0.0)
+
+
+def solve(
+    moments: GroupMoments,
+    n_components: int | None = None,
+    n_unfair: NUnfair = 1,
+    constraint: str = "all",
+    directions: str = "absolute",
+    feature_names: tuple[str, ...] | None = None,
+) -> FairSubspace:
+    """Return the fair subspace that one summary holds for these choices; no pass over data.
+
+    Parameters are those of `unfair_basis` and `fair_components`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sex = rng.integers(0, 2, 300)
+    >>> moments = GroupMoments(6).update(rng.normal(size=(300, 6)) + sex[:, None], sex)
+    >>> solve(moments, n_components=2).components.shape
+    (2, 6)
+    """
+    n = moments.n_rows
+    if n < 2:
+        raise ValueError(f"n_samples={n}: at least two rows are needed to see any variance")
+    U = unfair_basis(moments, n_unfair, constraint, directions, n_components)
+    V, variances = fair_components(moments, U, n_components)
+    to_sample = n / max(n - 1.0, np.finfo(float).eps)
+    labels = moments.groups.items()
+    return FairSubspace(
+        components=V.T.astype(moments.dtype),
+        unfair_basis=U.T.astype(moments.dtype),
+        mean=moments.mean().astype(moments.dtype),
+        explained_variance=(variances * to_sample).astype(moments.dtype),
+        total_variance=moments.total_variance * to_sample,
+        n_rows=n,
+        group_counts={a: {label: moments.count(a, label) for label in values} for a, values in labels},
+        group_means={
+            a: {label: moments.mean(a, label).astype(moments.dtype) for label in values}
+            for a, values in labels
+        },
+        feature_names=feature_names,
+        parameters={
+            "n_components": V.shape[1],
+            "n_unfair": dict(n_unfair) if isinstance(n_unfair, Mapping) else n_unfair,
+            "constraint": constraint,
+            "directions": directions,
+            "solver": "exact" if moments.rank is None else "sketch",
+            "rank": moments.rank,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """What nulling m directions keeps and leaves.
+
+    Gaps are spectral norms in the embedding, the largest over an attribute's comparisons: |V'f| and
+    |V'(Sigma_in - Sigma_out)V|.
+    """
+
+    n_unfair: int
+    n_removed: int
+    explained_variance_ratio: float
+    mean_gap: Mapping[str, float]
+    covariance_gap: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def frontier(
+    moments: GroupMoments,
+    n_components: int,
+    n_unfair: Iterable[int] = range(11),
+    *,
+    constraint: str = "all",
+    directions: str = "absolute",
+) -> list[FrontierPoint]:
+    """Solve one summary for every m and report variance kept and gaps left.
+
+    Parameters
+    ----------
+    moments : GroupMoments
+        What one pass left.
+    n_components : int
+        k, the same for every point.
+    n_unfair : iterable of int
+        The values of m, applied to every attribute.
+    constraint, directions
+        As in `unfair_basis`.
+
+    Returns
+    -------
+    list of FrontierPoint
+        One per m, in the order given.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sex = rng.integers(0, 2, 500)
+    >>> X = rng.normal(size=(500, 6)) * np.where(sex[:, None], [3, 1, 1, 1, 1, 1], 1)
+    >>> points = frontier(GroupMoments(6).update(X, sex), n_components=2, n_unfair=[0, 1])
+    >>> points[1].covariance_gap["sensitive_feature_0"] < points[0].covariance_gap["sensitive_feature_0"]
+    True
+    """
+    points, steps = [], [int(m) for m in n_unfair]
+    eigenpairs: GapEigenpairs | None = None
+    if directions == "absolute" and constraint in ("covariance", "all"):
+        eigenpairs = gap_eigenpairs(moments, dict.fromkeys(moments.groups, max(steps, default=0)))
+    for m in steps:
+        U = unfair_basis(moments, m, constraint, directions, n_components, eigenpairs=eigenpairs)
+        V, variances = fair_components(moments, U, n_components)
+        total = moments.total_variance
+        ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0
+        mean_gap, covariance_gap = residual_gaps(moments, V)
+        points.append(FrontierPoint(m, U.shape[1], ratio, mean_gap, covariance_gap))
+    return points
+
+
+def residual_gaps(moments: GroupMoments, V: FloatArray) -> tuple[dict[str, float], dict[str, float]]:
+    """Return, per attribute, the largest mean gap and covariance gap that the embedding V (d x k) still shows.
+
+    Examples
+    --------
+    >>> moments = GroupMoments(2).update(np.array([[0.0, 0], [0, 1], [3, 0], [3, 1]]), [0, 0, 1, 1])
+    >>> residual_gaps(moments, np.eye(2)[:, :1])[0]
+    {'sensitive_feature_0': 3.0}
+    """
+    mean_gap = dict.fromkeys(moments.groups, 0.0)
+    covariance_gap = dict.fromkeys(moments.groups, 0.0)
+    for attribute, group in moments.comparisons():
+        f = moments.mean_gap(attribute, group)
+        mean_gap[attribute] = max(mean_gap[attribute], float(np.linalg.norm(f @ V)))
+        inner = moments.covariance_gap(attribute, group).compress(V)
+        covariance_gap[attribute] = max(covariance_gap[attribute], float(np.linalg.norm(inner, 2)))
+    return mean_gap, covariance_gap

@@ -1,0 +1,181 @@
+"""From the moments to the unfair subspace: the directions that give a sensitive attribute away.
+
+Symbols: f is a mean gap, S a second-moment gap about the total mean, P_m the m eigenvectors of S of largest
+absolute eigenvalue, U an orthonormal basis of all [P_m | f].
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from fairstream.errors import FairstreamWarning
+from fairstream.leading import leading_outside
+from fairstream.linalg import fix_signs, orthonormalise
+from fairstream.moments import GroupMoments
+
+FloatArray = NDArray[np.floating[Any]]
+NUnfair = int | Mapping[str, int]
+GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
+
+CONSTRAINTS = ("none", "mean", "covariance", "all")
+DIRECTIONS = ("absolute", "relative")
+RIDGE = 1e-3  # share of the window's mean variance added to both sides of a ratio
+
+
+def unfair_basis(
+    moments: GroupMoments,
+    n_unfair: NUnfair = 1,
+    constraint: str = "all",
+    directions: str = "absolute",
+    n_components: int | None = None,
+    *,
+    eigenpairs: GapEigenpairs | None = None,
+) -> FloatArray:
+    """Return an orthonormal basis U of the unfair subspace.
+
+    Parameters
+    ----------
+    moments : GroupMoments
+        What one pass left.
+    n_unfair : int or dict of str to int
+        m: how many directions of each second-moment gap to null, for all attributes or per attribute.
+    constraint : {"all", "mean", "covariance", "none"}
+        Null the mean gaps, the leading directions of the second-moment gaps, both, or nothing.
+    directions : {"absolute", "relative"}
+        "absolute": the top eigenvectors of S by absolute eigenvalue, as in the paper. "relative": within
+        the leading k + m directions of the covariance without the mean gaps, those in which the two
+        groups' second moments differ most in ratio.
+    n_components : int, optional
+        k; "relative" needs it.
+    eigenpairs : optional
+        What `gap_eigenpairs` returned for at least as many directions, to solve for many m at once.
+
+    Returns
+    -------
+    array (d, m')
+        Column order: second-moment directions by comparison, then mean gaps. Directions that others span
+        are left out, so m' is the true dimension.
+
+    Notes
+    -----
+    Eqn. (2) of the paper; several attributes and groups by section 5.3, one group against the rest.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sex = rng.integers(0, 2, 500)
+    >>> X = rng.normal(size=(500, 6))
+    >>> X[:, 0] += sex
+    >>> unfair_basis(GroupMoments(6).update(X, sex), n_unfair=2).shape
+    (6, 3)
+    """
+    check_choice("constraint", constraint, CONSTRAINTS)
+    check_choice("directions", directions, DIRECTIONS)
+    d = moments.n_features
+    if constraint == "none":
+        return np.zeros((d, 0), dtype=moments.dtype)
+    if not moments.groups:
+        raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
+    mean_columns = _mean_columns(moments) if constraint in ("mean", "all") else np.zeros((d, 0))
+    if constraint == "mean":
+        return fix_signs(orthonormalise(mean_columns))
+    wanted = directions_per_attribute(moments, n_unfair)
+    if constraint == "covariance" and not any(wanted.values()):
+        raise ValueError('n_unfair=0 with constraint="covariance" nulls nothing: use constraint="none"')
+    if directions == "absolute":
+        pairs = gap_eigenpairs(moments, wanted) if eigenpairs is None else eigenpairs
+        columns = _absolute_columns(moments, wanted, pairs)
+    else:
+        columns = _relative_columns(moments, wanted, mean_columns, n_components)
+    basis = orthonormalise(np.hstack([*columns, mean_columns]))
+    return fix_signs(basis)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
+
+
+def directions_per_attribute(moments: GroupMoments, n_unfair: NUnfair) -> dict[str, int]:
+    """Return m for every attribute, checked."""
+    if isinstance(n_unfair, Mapping):
+        unknown = [name for name in n_unfair if name not in moments.groups]
+        missing = [name for name in moments.groups if name not in n_unfair]
+        if unknown or missing:
+            raise ValueError(
+                f"n_unfair names {[*n_unfair]}, the sensitive attributes are {[*moments.groups]}: "
+                "give one number for each"
+            )
+        wanted = dict(n_unfair)
+    else:
+        wanted = dict.fromkeys(moments.groups, n_unfair)
+    for name, m in wanted.items():
+        if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 0 <= m < moments.n_features:
+            raise ValueError(
+                f"n_unfair={m!r} for {name!r} with n_features={moments.n_features}: give a whole number from 0 "
+                f"to {moments.n_features - 1}"
+            )
+    return {name: int(m) for name, m in wanted.items()}
+
+
+def _mean_columns(moments: GroupMoments) -> FloatArray:
+    """Return one mean gap per comparison; a gap at rounding level is no gap and becomes zero."""
+    gaps = [moments.mean_gap(*pair) for pair in moments.comparisons()]
+    noise = (1e-6 if moments.dtype == np.float32 else 1e-12) * np.sqrt(moments.total_variance)
+    return np.stack([gap if np.linalg.norm(gap) > noise else np.zeros_like(gap) for gap in gaps], axis=1)
+
+
+def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:
+    """Return the leading eigenpairs of every second-moment gap, `wanted` per attribute, by absolute value."""
+    return {
+        pair: moments.gap(*pair).top_eigenpairs(wanted[pair[0]], by="absolute")
+        for pair in moments.comparisons()
+        if wanted[pair[0]] > 0
+    }
+
+
+def _absolute_columns(
+    moments: GroupMoments, wanted: Mapping[str, int], eigenpairs: GapEigenpairs
+) -> list[FloatArray]:
+    columns = []
+    noise = (1e-5 if moments.dtype == np.float32 else 1e-10) * moments.total_variance
+    for (attribute, group), (values, vectors) in eigenpairs.items():
+        m = wanted[attribute]
+        real = int((np.abs(values[:m]) > noise).sum())
+        if real < m:
+            warnings.warn(
+                f"the second-moment gap of {attribute!r} ({group!r} against the rest) has only {real} "
+                f"directions above rounding, n_unfair={m} were asked for: {real} are nulled",
+                FairstreamWarning,
+                stacklevel=3,
+            )
+        columns.append(vectors[:, :real].astype(np.float64))
+    return columns
+
+
+def _relative_columns(
+    moments: GroupMoments, wanted: Mapping[str, int], mean_columns: FloatArray, n_components: int | None
+) -> list[FloatArray]:
+    if n_components is None:
+        raise ValueError('directions="relative" looks inside the leading components: give n_components')
+    pairs = [pair for pair in moments.comparisons() if wanted[pair[0]] > 0]
+    mean_basis = orthonormalise(mean_columns)
+    room = moments.n_features - mean_basis.shape[1]
+    width = min(n_components + sum(wanted[attribute] for attribute, _ in pairs), room)
+    covariance = moments.covariance()
+    window = leading_outside(covariance, mean_basis, width)
+    ridge = RIDGE * np.trace(covariance.compress(window)) / width * np.eye(width)
+    columns = []
+    for attribute, group in pairs:
+        inside, outside = (moment.compress(window) for moment in moments.second_moments(attribute, group))
+        ratios, vectors = scipy.linalg.eigh(inside + ridge, outside + ridge)
+        strongest = np.argsort(-np.abs(np.log(ratios)), kind="stable")[: wanted[attribute]]
+        columns.append((window @ vectors[:, strongest].astype(window.dtype)).astype(np.float64))
+    return columns
