@@ -422,3 +422,14 @@ def test_too_many_categories_look_like_names(monkeypatch):
     monkeypatch.setattr("fairstream.sources.encoding.MAX_CATEGORIES", 3)
     with pytest.raises(ValueError, match="more than 3 categories"):
         list(opened({"name": ["a", "b", "c", "d"]}))
+
+
+def test_opening_a_large_csv_reads_its_first_megabytes_only(tmp_path):
+    from fairstream.testing import bytes_read
+
+    if bytes_read() is None:
+        pytest.skip("the system does not tell what was read")
+    path = write(tmp_path / "a.csv", "a,s\n" + "1.25,0\n" * 2_000_000)
+    before = bytes_read()
+    open_source(path, sensitive=["s"])
+    assert bytes_read() - before < 0.4 * path.stat().st_size

@@ -16,6 +16,7 @@ from fairstream.sources.encoding import column_kind
 
 _READ_ROWS = 65_536
 _CSV_BYTES = 2**20
+_BUFFER = 2**18
 
 
 class TableReader(Protocol):
@@ -167,8 +168,8 @@ class ParquetReader:
             handle = pa.OSFile(path)
         try:
             with reading(path):
-                # pre_buffer would hold whole row groups, compressed and decoded, at once.
-                file = pyarrow.parquet.ParquetFile(handle, pre_buffer=False)
+                # Column by column through small buffers: a row group may be larger than memory.
+                file = pyarrow.parquet.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)
             yield file
         finally:
             handle.close()
@@ -200,7 +201,7 @@ class CsvReader:
             raise ValueError(
                 f'column_types: {error}; use names such as "float64", "int64", "string"'
             ) from None
-        with self._open(None, self._types) as reader:
+        with self._stream() as stream, self._parsing(_first_lines(stream), None, self._types) as reader:
             self.schema = reader.schema
         absent = [name for name in self._types if name not in self.schema.names]
         if absent:
@@ -217,28 +218,25 @@ class CsvReader:
         for name in as_float:
             if pa.types.is_integer(types[name]):
                 types[name] = pa.float64()
-        with self._open(columns, types) as reader:
+        with self._stream() as stream, self._parsing(stream, columns, types) as reader:
             yield from reader
 
     @contextmanager
-    def _open(self, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Iterator[Any]:
+    def _stream(self) -> Iterator[Any]:
+        with reading(self.place, "clean the file, or fix a type with column_types={name: type}"):
+            with pa.input_stream(self.place, compression="detect") as stream:
+                yield stream
+
+    def _parsing(self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
         convert = pyarrow.csv.ConvertOptions(
             column_types=dict(types),
             include_columns=None if columns is None else list(columns),
             strings_can_be_null=True,
         )
-        read = pyarrow.csv.ReadOptions(
-            use_threads=False,
-            block_size=_CSV_BYTES,
-            column_names=self._column_names and list(self._column_names),
-        )
+        names = None if self._column_names is None else list(self._column_names)
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=_CSV_BYTES, column_names=names)
         parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter)
-        with reading(self.place, "clean the file, or fix a type with column_types={name: type}"):
-            with pa.input_stream(self.place, compression="detect") as stream:
-                with pyarrow.csv.open_csv(
-                    stream, read_options=read, parse_options=parse, convert_options=convert
-                ) as reader:
-                    yield reader
+        return pyarrow.csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
 
 
 def parquet_paths(pattern: str) -> list[str]:
@@ -266,6 +264,18 @@ def reading(place: str, way_out: str = "check the file, or write it again") -> I
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _first_lines(stream: Any) -> Any:
+    """Return whole lines from the first megabyte: the parser itself would read far ahead."""
+    head: bytes = stream.read(_CSV_BYTES)
+    while head.count(b"\n") < 2:
+        more = stream.read(_CSV_BYTES)
+        if not more:
+            return pa.BufferReader(head)
+        head += more
+    # What follows the last line end may be half a line.
+    return pa.BufferReader(head[: head.rindex(b"\n") + 1])
 
 
 def _check_same_kinds(path: str, schema: Any, first_path: str, expected: Any) -> None:

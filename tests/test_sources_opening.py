@@ -1,0 +1,90 @@
+"""The one door: what it recognises, what it refuses, and that extras stay optional."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fairstream.sources import open_source
+from fairstream.sources.opening import _KINDS
+
+
+def test_an_open_source_passes_through_and_takes_no_options():
+    source = open_source(np.eye(3))
+    assert open_source(source) is source
+    for options in ({"block_size": 2}, {"sensitive": [0]}, {"features": [0]}, {"mode": "grey"}):
+        with pytest.raises(ValueError, match="already open"):
+            open_source(source, **options)
+
+
+@pytest.mark.parametrize("name", ["no.npy", "no.csv", "no/folder", "no.zip"])
+def test_a_wrong_path_says_so(tmp_path, name):
+    with pytest.raises(FileNotFoundError, match="does not exist: check the path"):
+        open_source(tmp_path / name)
+
+
+def test_a_glob_that_matches_nothing_says_so(tmp_path):
+    pytest.importorskip("pyarrow")
+    with pytest.raises(FileNotFoundError, match="matches no Parquet file"):
+        open_source(str(tmp_path / "*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("https://example.org/a.csv", "not a local path"),
+        ("s3://bucket/a.parquet", "not a local path"),
+        (3, "a int cannot be opened"),
+        ({"X": 1}, "a dict cannot be opened"),
+        (b"a.csv", "a bytes cannot be opened"),
+        (None, "a NoneType cannot be opened"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        open_source(data)
+
+
+def test_unknown_endings_and_folders_are_refused(tmp_path):
+    (tmp_path / "a.docx").write_text("")
+    (tmp_path / "plain").write_text("")
+    (tmp_path / "empty").mkdir()
+    for name, message in [("a.docx", "'.docx'"), ("plain", "'nothing'"), ("empty", "a folder without")]:
+        with pytest.raises(ValueError, match=message):
+            open_source(tmp_path / name)
+
+
+def test_every_option_is_in_the_documentation():
+    for kind in _KINDS.values():
+        for option in kind.options:
+            assert option in open_source.__doc__
+
+
+def test_a_misspelt_option_raises():
+    with pytest.raises(ValueError, match="standardise does not apply to an array"):
+        open_source(np.eye(3), standardise=True)
+
+
+@pytest.mark.parametrize(
+    ("package", "data", "extra"),
+    [("pyarrow", "a.csv", "tables"), ("h5py", "a.h5", "stores"), ("zarr", "a.zarr", "stores")],
+)
+def test_a_missing_package_names_its_extra(tmp_path, package, data, extra):
+    (tmp_path / data).mkdir() if data.endswith("zarr") else (tmp_path / data).write_text("a\n1\n")
+    code = f"import sys; sys.modules[{package!r}] = None; from fairstream.sources import open_source; "
+    ran = subprocess.run(
+        [sys.executable, "-c", code + f"open_source({str(tmp_path / data)!r})"], capture_output=True, text=True
+    )
+    assert f"fairstream[{extra}]" in ran.stderr
+
+
+def test_importing_sources_imports_no_extra():
+    code = (
+        "import sys, fairstream.sources; "
+        "print([name for name in ('pyarrow', 'pandas', 'h5py', 'zarr', 'PIL', 'simplejpeg') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

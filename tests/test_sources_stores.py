@@ -1,0 +1,188 @@
+"""Zarr and HDF5 sources pass the contract, whatever the storage blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairstream.blocks import Block, encode_groups
+from fairstream.sources import open_source
+from fairstream.testing import SourceContract, assert_same_rows
+
+N, D = 310, 50
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=(N, D)).astype(np.float32)
+SEX = RNG.choice(["f", "männlich"], N)
+RACE = RNG.integers(0, 4, N)
+Y = RNG.integers(0, 2, N)
+
+
+class StoreContract(SourceContract):
+    stored_rows = 48
+    matrix = X
+
+    @pytest.fixture
+    def expected(self):
+        return Block(self.matrix.reshape(N, -1), encode_groups({"sex": SEX, "race": RACE}, N), Y)
+
+    @pytest.fixture
+    def reopen(self, tmp_path):
+        data = self.data(tmp_path)
+        return lambda size: open_source(data, sensitive=["sex", "race"], target="y", block_size=size)
+
+
+class TestHDF5(StoreContract):
+    def data(self, tmp_path):
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(tmp_path / "data.h5", "w") as file:
+            chunks = (self.stored_rows, *self.matrix.shape[1:]) if self.stored_rows else None
+            file.create_dataset("X", data=self.matrix, chunks=chunks)
+            file["sex"] = SEX.astype(object)
+            file["race"] = RACE
+            file["y"] = Y
+            file.create_group("ignored")
+        return tmp_path / "data.h5"
+
+
+class TestHDF5Contiguous(TestHDF5):
+    stored_rows = None
+
+
+class TestHDF5LargeStorageBlocks(TestHDF5):
+    stored_rows = N
+
+
+class TestHDF5OfImages(TestHDF5):
+    matrix = RNG.integers(0, 256, (N, 20, 15, 3), dtype=np.uint8)
+
+
+class TestHDF5Group(TestHDF5):
+    @pytest.fixture
+    def reopen(self, tmp_path):
+        import h5py
+
+        path = self.data(tmp_path)
+        with h5py.File(path, "r") as file:
+            source = {size: None for size in ()}
+            group = file["/"]
+            yield lambda size: open_source(group, sensitive=["sex", "race"], target="y", block_size=size)
+            del source
+
+
+class TestZarr(StoreContract):
+    shard_rows = None
+
+    def data(self, tmp_path):
+        zarr = pytest.importorskip("zarr", minversion="3")
+        group = zarr.open_group(tmp_path / "data.zarr", mode="w", zarr_format=3)
+        shards = self.shard_rows and (self.shard_rows, D)
+        X_array = group.create_array("X", shape=(N, D), dtype=X.dtype, chunks=(self.stored_rows, D), shards=shards)
+        X_array[:] = X
+        for name, values in (("sex", SEX), ("race", RACE), ("y", Y)):
+            array = group.create_array(name, shape=(N,), dtype=values.dtype, chunks=(100,))
+            array[:] = values
+        return tmp_path / "data.zarr"
+
+
+class TestShardedZarr(TestZarr):
+    stored_rows, shard_rows = 16, 96
+
+
+class TestZarrGroup(TestZarr):
+    def data(self, tmp_path):
+        import zarr
+
+        return zarr.open_group(super().data(tmp_path), mode="r")
+
+
+class TestZarrArrayWithLabels(TestZarr):
+    @pytest.fixture
+    def reopen(self, tmp_path):
+        path = self.data(tmp_path) / "X"
+        return lambda size: open_source(path, sensitive={"sex": SEX, "race": RACE}, block_size=size)
+
+    @pytest.fixture
+    def expected(self):
+        return Block(X, encode_groups({"sex": SEX, "race": RACE}, N))
+
+
+def hdf5(tmp_path, **arrays):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+    return tmp_path / "data.h5"
+
+
+def test_default_blocks_are_whole_storage_blocks(tmp_path):
+    source = open_source(TestHDF5().data(tmp_path))
+    assert source.block_size % TestHDF5.stored_rows == 0
+
+
+def test_storage_blocks_are_read_once(tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    path = TestZarr().data(tmp_path)
+    reads = []
+    original = zarr.Array.__getitem__
+
+    def counting(self, rows):
+        if self.ndim == 2:
+            reads.append((rows.start, rows.stop))
+        return original(self, rows)
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", counting)
+    for size in (1, 7, 100):
+        reads.clear()
+        list(open_source(path, block_size=size))
+        assert all(start % TestZarr.stored_rows == 0 for start, _ in reads)
+        assert sum(stop - start for start, stop in reads) == N
+
+
+def test_key_and_features(tmp_path):
+    path = hdf5(tmp_path, a=X, b=X + 1)
+    (block,) = open_source(path, key="b", features=[2, 0])
+    np.testing.assert_array_equal(block.X, (X + 1)[:, [2, 0]])
+
+
+def test_labels_may_be_passed_in(tmp_path):
+    path = hdf5(tmp_path, X=X)
+    assert_same_rows(
+        open_source(path, sensitive=RACE, block_size=9), Block(X, encode_groups(RACE, N))
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "message"),
+    [
+        ({"a": X, "b": X}, {}, "holds a, b: say which is X"),
+        ({"a": X, "b": X}, {"key": "c"}, "not 'c'"),
+        ({"X": X}, {"sensitive": ["sex"]}, "sensitive names 'sex'"),
+        ({"X": X}, {"target": "y"}, "target names 'y'"),
+        ({"X": X, "sex": RACE[:5]}, {"sensitive": ["sex"]}, r"shape \(5,\), X has 310 rows"),
+        ({"X": RACE}, {}, "reshape"),
+        ({"X": X}, {"sensitive": RACE[:5]}, "5 rows, X has 310"),
+        ({"X": X}, {"impute": "mean"}, "impute does not apply to an HDF5 file"),
+    ],
+)
+def test_refusals_name_the_way_out(tmp_path, arrays, options, message):
+    path = hdf5(tmp_path, **arrays)
+    with pytest.raises(ValueError, match=message) as error:
+        open_source(path, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_unreadable_stores_are_one_line_errors(tmp_path):
+    pytest.importorskip("h5py")
+    pytest.importorskip("zarr")
+    (tmp_path / "a.h5").write_text("no")
+    (tmp_path / "b.zarr").mkdir()
+    for name in ("a.h5", "b.zarr"):
+        with pytest.raises(ValueError, match="cannot be read") as error:
+            open_source(tmp_path / name)
+        assert "\n" not in str(error.value)
+
+
+def test_a_single_array_has_no_siblings(tmp_path):
+    path = TestZarr().data(tmp_path) / "X"
+    with pytest.raises(ValueError, match="single array"):
+        open_source(path, sensitive=["sex"])
