@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-FloatArray = NDArray[np.floating[Any]]
+FloatArray: TypeAlias = NDArray[Any]
 
 _SMALL = 512
 _controller: ThreadpoolController | None = None

@@ -1,0 +1,487 @@
+"""The fair noisy power method (FNPM): the paper's Algorithms 1, 2 and 3 on a stream, in two phases.
+
+Symbols: d features, k components, m unfair directions per comparison, M their sum over all comparisons,
+U the unfair basis (d x m', m' <= M + mean gaps), W the running estimate of the leading eigenvectors of a
+second-moment gap, V the components, b and B the block sizes, T and TT the steps of the two phases.
+
+Phase "unfair" takes T blocks of b rows. In each, every comparison's W is multiplied with the block's gap of
+second moments, W <- QR(C_in W - C_out W), while group means run over all rows; at the end U = [W | g/|g|],
+g = f - WW'f. Phase "components" takes blocks of B rows: V <- QR((I - UU') C (I - UU') V).
+
+Second moments are taken about the running total mean without a second pass: a block is summed about a fixed
+shift (the total mean before the block) and the sum is corrected by a rank-two term when the block ends, which
+is the same, to rounding, as centring every row by the mean after the block.
+
+Memory, with s = `power_products.slice_rows(d, dtype)` rows multiplied at a time, G groups, w bytes a number:
+
+    w d (max(3M, M + m', 2k + m') + s)  +  8 d (3G + 5)   bytes, whatever b and B
+
+W and its in- and out-products, or W and U, or V, its products and U; one slice; float64 means and sums.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import DTypeLike, NDArray
+from sklearn.exceptions import NotFittedError
+
+from fairstream.blocks import Block, Matrix, encode_groups
+from fairstream.errors import FairstreamFileError, NotEnoughGroupsError
+from fairstream.linalg import FloatArray
+from fairstream.power_groups import GroupLedger, NewGroups
+from fairstream.power_plan import PowerPlan
+from fairstream.power_products import Codes, centred_slices, checked_rows, random_basis, remove_span
+from fairstream.power_steps import (
+    Slot,
+    centre_block,
+    component_slots,
+    component_step,
+    gap_slots,
+    gap_step,
+    group_slots,
+    unfair_basis_of,
+)
+
+STATE_FORMAT = 1
+_LEDGER_ARRAYS = ("counts", "means", "open_counts", "open_sums", "shift")
+
+
+class FairPowerMethod:
+    """Fair noisy power method on a stream: O(d max(m', k)) memory, every row read once.
+
+    Parameters
+    ----------
+    n_features, n_components : int
+        d and k.
+    n_unfair : int or dict of str to int, default 1
+        m, for all attributes or for each. Unused with constraint "none" and "mean".
+    constraint : {"all", "mean", "covariance", "none"}
+        What U holds: W and the mean gaps, the mean gaps, W, nothing (the plain noisy power method). "mean"
+        uses the T b rows of the first phase as one block, for the means only.
+    block_size : int or (int, int), optional
+        (b, B) rows a step in the two phases. None: every step reads the whole data, see `fit_full`.
+    power_steps : int or (int, int), default 10
+        (T, TT) steps. Rows beyond them keep improving V, in blocks that double after every TT steps.
+    groups : dict of str to labels, or labels, optional
+        The groups of every attribute. Without it they are those of the first block.
+    on_empty_group : {"extend", "zero"}
+        When a block of the first phase ends and a compared group has no row in it: read on until it has one,
+        or take its sums as zero, as the paper prints.
+    random_state : int, Generator, RandomState, optional
+        For the random starts.
+    dtype : {float64, float32}
+        Computing precision. Means are always kept in float64.
+
+    Notes
+    -----
+    In the first block all comparisons start from one random W (the paper draws one each): so groups can be
+    found while the block is being read. A group first seen after the first block raises, since no gap of its
+    own is being followed: declare it in `groups`, take a larger b, or pass its rows with the label None.
+    A row whose group is unknown counts for the total mean and covariance only.
+
+    g = f - WW'f counts as zero where its length is at most 1e-8 (float32: 1e-4) of f's, and f where its
+    length is at most that part of the root of the total variance. With several comparisons U is an
+    orthonormal basis of all W and f together, singular values below the same part of the largest dropped.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> method = FairPowerMethod(5, 2, block_size=(100, 200), power_steps=(3, 4), random_state=0)
+    >>> method.rows_missing
+    500
+    >>> for _ in range(11):
+    ...     sex = rng.choice(["f", "m"], 100)
+    ...     rows = method.update(rng.normal(size=(100, 5)) + (sex == "m")[:, None], {"sex": sex})
+    >>> method.phase, method.steps_done, method.components.shape
+    ('components', (3, 4), (5, 2))
+    >>> bool(abs(method.unfair_basis.T @ method.components).max() < 1e-12)
+    True
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_components: int,
+        *,
+        n_unfair: int | Mapping[str, int] = 1,
+        constraint: str = "all",
+        block_size: int | tuple[int, int] | None = None,
+        power_steps: int | tuple[int, int] = 10,
+        groups: Mapping[str, Iterable[Hashable]] | Iterable[Hashable] | None = None,
+        on_empty_group: str = "extend",
+        random_state: Any = None,
+        dtype: DTypeLike = np.float64,
+    ) -> None:
+        self.plan = PowerPlan.of(
+            n_features, n_components, n_unfair, constraint, block_size, power_steps, on_empty_group, dtype
+        )
+        self._generator = _own_generator(random_state)
+        self._ledger = GroupLedger(self.plan.n_features)
+        self._declared = groups is not None
+        if self._declared:
+            self._ledger.declare(groups)
+            self.plan.check_attributes(self._ledger.entries)
+            self.plan.check_room({a: len(known) for a, known in self._ledger.entries.items()})
+        self._step = 0
+        self._Q: FloatArray | None = None  # W of all comparisons side by side, later V
+        self._P: FloatArray | None = None  # the open block's products with Q, one place per slot
+        self._U: FloatArray | None = None if self.plan.unfair_steps else self._zeros(0)
+        self._variances = np.zeros(self.plan.n_components)
+
+    # Reading rows -----------------------------------------------------------------------------------
+
+    def update(self, X: Matrix, groups: object = None, *, sample_weight: object = None) -> FairPowerMethod:
+        """Take in the next rows of the stream, any number of them; return self.
+
+        X is n x d, dense or sparse, of any real type; `groups` is anything `encode_groups` takes. Groups may
+        be left out in the second phase (and with constraint "none"). Rejected rows leave the state as it was.
+        """
+        if sample_weight is not None:
+            raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
+        rows = checked_rows(X, self.plan.n_features)
+        codes, new = self._encode(groups, rows.shape[0])
+        ledger, finding = self._ledger, self._finding_groups
+        entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
+        stretches = self.plan.stretches(
+            rows.shape[0],
+            codes,
+            step=self._step,
+            open_rows=int(ledger.open_counts[0]),
+            present={a: {e for e in known if ledger.open_counts[e]} for a, known in entries.items()},
+            compared=None if finding else entries,
+        )
+        if finding and stretches and stretches[0].ends_block:
+            self._check_first_block(codes, new, stretches[0].rows.stop)
+        ledger.enlist(new)
+        for stretch in stretches:
+            self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
+            if stretch.ends_block:
+                self._end_block()
+        return self
+
+    def end_step(self) -> FairPowerMethod:
+        """End the step once the whole data has been read (`block_size=None` only); return self."""
+        if self.plan.block_size is not None:
+            raise ValueError(f"block_size is {self.plan.block_size}: steps end by themselves, by row count")
+        ledger = self._ledger
+        if not ledger.open_counts[0]:
+            raise ValueError("there were no rows since the last step: update with the whole data first")
+        if self._finding_groups:
+            self._check_first_block({}, {}, 0)
+        if self.phase == "unfair" and self.plan.on_empty_group == "extend":
+            for attribute, known in ledger.entries.items():
+                empty = [label for label, entry in known.items() if not ledger.open_counts[entry]]
+                if empty:
+                    raise NotEnoughGroupsError(
+                        f"groups {empty} of {attribute!r} have no row in the whole data: leave them out of "
+                        "groups=, or pass on_empty_group='zero'"
+                    )
+        self._end_block()
+        return self
+
+    def fit_full(self, X: Any, groups: object = None) -> FairPowerMethod:
+        """Run all planned steps, each over the whole of an array or a re-readable source; return self.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).normal(size=(200, 4))
+        >>> FairPowerMethod(4, 2, power_steps=20, random_state=0).fit_full(X, X[:, 0] > 0).unfair_basis.shape
+        (4, 2)
+        """
+        source = X
+        if sp.issparse(X) or hasattr(X, "shape") or isinstance(X, list):
+            rows = checked_rows(X, self.plan.n_features)
+            source = [Block(rows, {} if groups is None else encode_groups(groups, rows.shape[0]))]
+        elif iter(X) is X:
+            raise ValueError(
+                "X can be read only once: pass an array or a source that starts anew, or stream it"
+            )
+        work = self.copy()
+        for _ in range(work._step, work.plan.total_steps):
+            for block in source:
+                work.update(block.X, block.groups or None)
+            work.end_step()
+        self.__dict__.update(work.__dict__)
+        return self
+
+    def _encode(self, groups: object, n_rows: int) -> tuple[Codes, NewGroups]:
+        """Return every row's entry per attribute and the groups not seen before, where those may be."""
+        if groups is None:
+            if self.phase == "unfair":
+                raise ValueError("groups is None: the first phase needs a label per row (None where unknown)")
+            return {}, {}
+        codes, new = self._ledger.encode(groups, n_rows)
+        self.plan.check_attributes(codes)
+        if new and not self._finding_groups and self.plan.unfair_steps:
+            raise ValueError(_late_group(*next(iter(new.values()))))
+        return codes, new
+
+    @property
+    def _finding_groups(self) -> bool:
+        """Whether the first block is still finding out which groups there are."""
+        return self._step == 0 and not self._declared and self.phase == "unfair"
+
+    def _check_first_block(self, codes: Codes, new: NewGroups, stop: int) -> None:
+        """Refuse a first block that shows less than two groups, too many, or not all that follow."""
+        found = {attribute: len(self._ledger.entries.get(attribute, {})) for attribute in codes}
+        found = found or {attribute: len(known) for attribute, known in self._ledger.entries.items()}
+        for entry, (attribute, label) in new.items():
+            found[attribute] += 1
+            if not (codes[attribute][:stop] == entry).any():
+                raise ValueError(_late_group(attribute, label))
+        for attribute, number in found.items():
+            if number < 2:
+                raise NotEnoughGroupsError(
+                    f"the first block has {number} group of {attribute!r}, two are needed: name the groups "
+                    "with groups=, take a larger block_size, or drop the attribute"
+                )
+        self.plan.check_room(found)
+
+    def _read(self, X: Any, codes: Codes) -> None:
+        """Add rows of one block to its sums, slice by slice."""
+        ledger = self._ledger
+        if ledger.shift is None:
+            ledger.shift = np.asarray(X[:64].mean(axis=0, dtype=np.float64)).ravel().astype(self.plan.dtype)
+        if self.plan.block_size is None and not ledger.open_counts[0]:
+            ledger.forget_closed()
+        slots = self._slots()
+        Q, P = self._open_products(slots)
+        for rows, piece in centred_slices(X, ledger.shift):
+            local = {attribute: column[rows] for attribute, column in codes.items()}
+            ledger.add(piece, local, rows.stop - rows.start, self.plan.dtype)
+            if P.shape[1]:
+                Y = piece.dot(Q)
+                weighed = np.empty((len(Y), P.shape[1]), dtype=self.plan.dtype)
+                for slot in slots:
+                    slot.weigh(Y, local, out=weighed)
+                piece.add_outer(weighed, P)
+
+    # Steps ------------------------------------------------------------------------------------------
+
+    @property
+    def _widths(self) -> dict[str, int]:
+        return {attribute: self.plan.width(attribute) for attribute in self._ledger.entries}
+
+    def _zeros(self, columns: int) -> FloatArray:
+        return np.zeros((self.plan.n_features, columns), dtype=self.plan.dtype, order="F")
+
+    def _slots(self) -> list[Slot]:
+        """Return what the open block sums up."""
+        if self.phase == "components":
+            return component_slots(self.plan.n_components)
+        return (gap_slots if self._step else group_slots)(self._ledger, self._widths)
+
+    def _open_products(self, slots: list[Slot]) -> tuple[FloatArray, FloatArray]:
+        """Return Q and the open block's products P, with a place for every slot."""
+        if self._Q is None:
+            width = self.plan.n_components if self._U is not None else max(self._widths.values())
+            self._Q = random_basis(self.plan.n_features, width, self._generator, self.plan.dtype)
+            if self._U is not None:
+                remove_span(self._U, self._Q)
+        if self._P is None or self._P.shape[1] < slots[-1].place.stop:
+            wider = self._zeros(slots[-1].place.stop)
+            if self._P is not None:
+                wider[:, : self._P.shape[1]] = self._P
+            self._P = wider
+        return self._Q, self._P
+
+    def _end_block(self) -> None:
+        """Take the power step with the block's products and go on to the next block."""
+        ledger, slots = self._ledger, self._slots()
+        Q, P = self._open_products(slots)
+        self._P = None
+        centre_block(slots, ledger, Q, P)
+        if self._U is None:
+            self._Q = gap_step(slots, ledger, self._widths, Q, P)
+        else:
+            self._Q, self._variances = component_step(self._U, Q, P, int(ledger.open_counts[0]))
+        del P, Q
+        ledger.close()
+        self._step += 1
+        if self._U is None and self._step == self.plan.unfair_steps:
+            self._U = unfair_basis_of(self._Q, ledger, with_means=self.plan.constraint != "covariance")
+            self._Q = None
+
+    # What is known so far ---------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> str:
+        """Where the stream is: "unfair" until U is known, then "components"."""
+        return "unfair" if self._U is None else "components"
+
+    @property
+    def steps_done(self) -> tuple[int, int]:
+        """Steps taken in the two phases."""
+        unfair = min(self._step, self.plan.unfair_steps)
+        return unfair, self._step - unfair
+
+    @property
+    def rows_missing(self) -> int:
+        """At least how many rows are needed until a first V exists; 0 once it does."""
+        return self.plan.rows_missing(self._step, int(self._ledger.open_counts[0]))
+
+    @property
+    def unfair_basis(self) -> FloatArray:
+        """U, d x m', orthonormal columns."""
+        if self._U is None:
+            raise NotFittedError(
+                f"the unfair basis is not known yet: at least {self.rows_missing} rows are missing"
+            )
+        return self._U.copy(order="F")
+
+    @property
+    def components(self) -> FloatArray:
+        """V, d x k, orthonormal columns orthogonal to U, by falling variance."""
+        if self.rows_missing or self._Q is None:
+            raise NotFittedError(
+                f"there are no components yet: at least {self.rows_missing} rows are missing"
+            )
+        return self._Q.copy(order="F")
+
+    @property
+    def explained_variance(self) -> NDArray[np.float64]:
+        """Variance of the last block along V as it was before that block: fresh rows, so no optimism."""
+        return self._variances.copy()
+
+    @property
+    def explained_variance_ratio(self) -> NDArray[np.float64]:
+        """The same as a part of the total variance."""
+        return self._variances / (self.total_variance or 1.0)
+
+    @property
+    def total_variance(self) -> float:
+        """Exact trace of the covariance (1/n) of all rows so far."""
+        return self._ledger.total_variance()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far; of the current pass where steps read the whole data."""
+        return self._ledger.count()
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of all rows so far."""
+        return self._ledger.mean()
+
+    @property
+    def comparisons(self) -> list[tuple[str, Hashable]]:
+        """(attribute, group inside) of every gap that is followed."""
+        return [(attribute, label) for attribute, label, _ in self._ledger.comparisons()]
+
+    @property
+    def group_counts(self) -> dict[str, dict[Hashable, int]]:
+        """Rows of every group."""
+        ledger = self._ledger
+        return {
+            a: {label: ledger.count(e) for label, e in known.items()} for a, known in ledger.entries.items()
+        }
+
+    @property
+    def group_means(self) -> dict[str, dict[Hashable, NDArray[np.float64]]]:
+        """Mean of every group."""
+        ledger = self._ledger
+        return {
+            a: {label: ledger.mean(e) for label, e in known.items()} for a, known in ledger.entries.items()
+        }
+
+    def copy(self) -> FairPowerMethod:
+        """Return an independent copy, random generator included."""
+        return copy.deepcopy(self)
+
+    # Resuming ---------------------------------------------------------------------------------------
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything needed to go on later: a header of JSON values, and arrays (not copied)."""
+        ledger = self._ledger
+        groups = [[a, label, e] for a, known in ledger.entries.items() for label, e in known.items()]
+        for attribute, label, _ in groups:
+            if not isinstance(label, str | int | float):
+                raise ValueError(
+                    f"the label {label!r} of {attribute!r} cannot be stored: label groups by text or numbers"
+                )
+        header = {
+            "format": STATE_FORMAT,
+            "options": self.plan.to_header(),
+            "declared": self._declared,
+            "groups": groups,
+            "step": self._step,
+            "scatter": ledger.scatter,
+            "open_squares": ledger.open_squares,
+            "generator": self._generator.bit_generator.state,
+        }
+        arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
+        arrays |= {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U}
+        return header, {name: array for name, array in arrays.items() if array is not None}
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FairPowerMethod:
+        """Return the method that `to_state` described; it goes on exactly as the original would."""
+        if header.get("format") != STATE_FORMAT:
+            raise FairstreamFileError(
+                f"power state has format {header.get('format')!r}: expected {STATE_FORMAT}"
+            )
+        try:
+            method = cls(**header["options"])
+            method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
+            method._generator.bit_generator.state = header["generator"]
+            ledger = method._ledger
+            ledger.enlist({int(entry): (str(a), label) for a, label, entry in header["groups"]})
+            ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FairstreamFileError(f"power state cannot be read: {error}") from error
+        for name in _LEDGER_ARRAYS:
+            if name in arrays:
+                setattr(ledger, name, np.array(arrays[name]))
+        for name in ("Q", "P", "U"):
+            if name in arrays:
+                setattr(method, f"_{name}", np.array(arrays[name], order="F"))
+        method._variances = np.array(arrays["variances"])
+        method._check_state()
+        return method
+
+    def _check_state(self) -> None:
+        """Refuse arrays that do not fit each other."""
+        d, ledger = self.plan.n_features, self._ledger
+        entries = 1 + sum(map(len, ledger.entries.values()))
+        small = {
+            "counts": (entries,),
+            "open_counts": (entries,),
+            "means": (entries, d),
+            "open_sums": (entries, d),
+        }
+        fits = all(getattr(ledger, name).shape == shape for name, shape in small.items())
+        fits &= self._variances.shape == (self.plan.n_components,)
+        fits &= ledger.shift is None or (ledger.shift.shape == (d,) and ledger.shift.dtype == self.plan.dtype)
+        fits &= (self._U is None) == (self._step < self.plan.unfair_steps)
+        for array in (self._Q, self._P, self._U):
+            fits &= array is None or (
+                array.ndim == 2 and array.shape[0] == d and array.dtype == self.plan.dtype
+            )
+        if fits and self._P is not None:
+            fits &= self._P.shape[1] == self._slots()[-1].place.stop and self._Q is not None
+        if not fits:
+            raise FairstreamFileError(
+                "power state has arrays that do not fit its header: the file is damaged"
+            )
+
+
+def _own_generator(random_state: Any) -> np.random.Generator:
+    """Return a generator of our own, so that its state can be stored and nobody else moves it."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31)
+    elif isinstance(random_state, np.random.Generator):
+        random_state = int(random_state.integers(2**63))
+    return np.random.default_rng(random_state)
+
+
+def _late_group(attribute: str, label: Hashable) -> str:
+    return (
+        f"group {label!r} of {attribute!r} first appears after the first block, no gap of it is followed: "
+        f"name all groups with groups={{{attribute!r}: [...]}}, take a larger block_size, or label it None"
+    )

@@ -1,0 +1,227 @@
+"""The plan of a power method: its options, its two phases, and where blocks end."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fairstream.power_products import Codes
+
+CONSTRAINTS = ("none", "mean", "covariance", "all")
+ON_EMPTY_GROUP = ("extend", "zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive rows of one block, and whether the block ends with them."""
+
+    rows: slice
+    ends_block: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPlan:
+    """What is fixed before the first row: sizes, precision, how long every block is and its phase.
+
+    Use `PowerPlan.of(...)`, which checks its arguments. Steps count from 0 through both phases; `block_size`
+    is None where a step reads the whole data.
+
+    Examples
+    --------
+    >>> plan = PowerPlan.of(10, 2, block_size=(100, 500), power_steps=(2, 3))
+    >>> [plan.block_rows(step) for step in range(9)]
+    [100, 100, 500, 500, 500, 1000, 1000, 1000, 2000]
+    >>> plan.rows_missing(step=1, open_rows=30)
+    570
+    """
+
+    n_features: int
+    n_components: int
+    n_unfair: int | dict[str, int]
+    constraint: str
+    block_size: tuple[int, int] | None
+    power_steps: tuple[int, int]
+    on_empty_group: str
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(
+        cls,
+        n_features: int,
+        n_components: int,
+        n_unfair: int | Mapping[str, int] = 1,
+        constraint: str = "all",
+        block_size: Any = None,
+        power_steps: Any = 10,
+        on_empty_group: str = "extend",
+        dtype: DTypeLike = np.float64,
+    ) -> PowerPlan:
+        """Check the options and return the plan."""
+        d, k = operator.index(n_features), operator.index(n_components)
+        if not 1 <= k <= d:
+            raise ValueError(f"n_components is {k}, n_features is {d}: keep 1 <= n_components <= n_features")
+        if constraint not in CONSTRAINTS:
+            raise ValueError(f"constraint is {constraint!r}: use one of {', '.join(map(repr, CONSTRAINTS))}")
+        if on_empty_group not in ON_EMPTY_GROUP:
+            raise ValueError(f"on_empty_group is {on_empty_group!r}: use 'extend' or 'zero'")
+        if np.dtype(dtype) not in (np.float64, np.float32):
+            raise ValueError(f"dtype is {np.dtype(dtype)}: use float64 or float32")
+        sizes = None if block_size is None else pair_of_counts("block_size", block_size)
+        steps = pair_of_counts("power_steps", power_steps)
+        m = _checked_n_unfair(n_unfair)
+        return cls(d, k, m, constraint, sizes, steps, on_empty_group, np.dtype(dtype))
+
+    def to_header(self) -> dict[str, Any]:
+        """Return the options as JSON values that `of` takes."""
+        header = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return header | {"dtype": self.dtype.name}
+
+    def width(self, attribute: str) -> int:
+        """Return how many unfair directions per comparison of an attribute are followed by power steps."""
+        if self.constraint in ("none", "mean"):
+            return 0
+        return self.n_unfair[attribute] if isinstance(self.n_unfair, dict) else self.n_unfair
+
+    def check_attributes(self, attributes: Iterable[str]) -> None:
+        """Refuse attributes that n_unfair does not name, or names beside them."""
+        if isinstance(self.n_unfair, dict) and set(self.n_unfair) != set(attributes):
+            raise ValueError(
+                f"n_unfair names {sorted(self.n_unfair)}, groups has {sorted(attributes)}: name them all"
+            )
+
+    def check_room(self, group_numbers: Mapping[str, int]) -> None:
+        """Refuse where U, counted before dependent directions are known, leaves no room for V."""
+        size = 0
+        for attribute, number in group_numbers.items() if self.unfair_steps else ():
+            size += self.width(attribute) * (1 if number == 2 else number)
+            size += number - 1 if self.constraint in ("mean", "all") else 0
+        if self.n_components + size > self.n_features:
+            raise ValueError(
+                f"n_components is {self.n_components} and there are up to {size} unfair directions, together "
+                f"more than the {self.n_features} features: lower n_components or n_unfair"
+            )
+
+    @property
+    def unfair_steps(self) -> int:
+        """How many steps the first phase has. Means need no iteration: one long block gives them."""
+        return {"none": 0, "mean": 1}.get(self.constraint, self.power_steps[0])
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps are planned in both phases together."""
+        return self.unfair_steps + self.power_steps[1]
+
+    def block_rows(self, step: int) -> int | None:
+        """Return how many rows the block of a step has, None for all of them.
+
+        Beyond the planned steps, every further round of TT steps has blocks twice as long: the error of V
+        is that of its last block, so blocks of one size would stop improving it.
+        """
+        if self.block_size is None:
+            return None
+        if step < self.unfair_steps:
+            return self.block_size[0] * (self.power_steps[0] if self.constraint == "mean" else 1)
+        return self.block_size[1] << ((step - self.unfair_steps) // self.power_steps[1])
+
+    def rows_missing(self, step: int, open_rows: int) -> int:
+        """Return at least how many rows are needed until a first V exists (0 once it does).
+
+        For steps over the whole data it is 1 until then: no row count is known.
+        """
+        if step > self.unfair_steps:
+            return 0
+        if self.block_size is None:
+            return 1
+        sizes = [self.block_rows(later) or 0 for later in range(step, self.unfair_steps + 1)]
+        return max(sizes[0] - open_rows, 1) + sum(sizes[1:])
+
+    def stretches(
+        self,
+        n_rows: int,
+        codes: Codes,
+        *,
+        step: int,
+        open_rows: int,
+        present: Mapping[str, set[int]],
+        compared: Mapping[str, set[int]] | None,
+    ) -> list[Stretch]:
+        """Cut the next n_rows at the ends of blocks.
+
+        `codes` holds every row's entry per attribute (0 unknown), `present` the entries that already have a
+        row in the open block, `compared` those that every block must have: None while the first block is
+        still finding them out, when any two of an attribute will do.
+        """
+        cuts: list[Stretch] = []
+        start = 0
+        while start < n_rows:
+            size = self.block_rows(step)
+            stop = n_rows + 1 if size is None else start + max(size - open_rows, 0)
+            unfair = step < self.unfair_steps
+            if unfair and stop <= n_rows and self.on_empty_group == "extend":
+                complete = [
+                    _complete_at(column, present.get(name, set()), start, stop, (compared or {}).get(name))
+                    for name, column in codes.items()
+                ]
+                stop = max(stop, *complete)
+            cuts.append(Stretch(slice(start, min(stop, n_rows)), stop <= n_rows))
+            if unfair and stop <= n_rows and compared is None:
+                compared = {a: _entries(c[:stop]) | present.get(a, set()) for a, c in codes.items()}
+            start, step, open_rows, present = min(stop, n_rows), step + 1, 0, {}
+        return cuts
+
+
+def pair_of_counts(name: str, value: Any) -> tuple[int, int]:
+    """Read one positive count for both phases, or one for each.
+
+    Examples
+    --------
+    >>> pair_of_counts("block_size", 100), pair_of_counts("power_steps", (5, 10))
+    ((100, 100), (5, 10))
+    """
+    try:
+        first, second = value if isinstance(value, Sequence) else (value, value)
+        pair = (operator.index(first), operator.index(second))
+    except (TypeError, ValueError):
+        pair = (0, 0)
+    if min(pair) < 1:
+        raise ValueError(f"{name} is {value!r}: give a positive whole number, or one for each phase")
+    return pair
+
+
+def _checked_n_unfair(n_unfair: int | Mapping[str, int]) -> int | dict[str, int]:
+    try:
+        if not isinstance(n_unfair, Mapping):
+            number = operator.index(n_unfair)
+            if number >= 0:
+                return number
+        elif n_unfair and min(n_unfair.values()) >= 0:
+            return {str(attribute): operator.index(m) for attribute, m in n_unfair.items()}
+    except TypeError:
+        pass
+    raise ValueError(f"n_unfair is {n_unfair!r}: give a whole number >= 0, or one for each attribute")
+
+
+def _entries(column: NDArray[np.intp]) -> set[int]:
+    """Return which known groups occur in a column."""
+    return {int(entry) for entry in np.flatnonzero(np.bincount(column))} - {0}
+
+
+def _complete_at(
+    column: NDArray[np.intp], present: set[int], start: int, stop: int, compared: set[int] | None
+) -> int:
+    """Return after which row, not before `stop`, the compared groups have one each; past the end if never."""
+    never = len(column) + 1
+    seen = _entries(column[start:stop]) | present
+    lacking = 2 - len(seen) if compared is None else len(compared - seen)
+    if lacking <= 0:
+        return stop
+    values, firsts = np.unique(column[stop:], return_index=True)
+    arrivals = {int(e): stop + int(i) + 1 for e, i in zip(values, firsts, strict=True)}
+    wanted = set(arrivals) - {0} - seen if compared is None else compared - seen
+    rows = sorted(arrivals.get(entry, never) for entry in wanted)
+    return rows[lacking - 1] if len(rows) >= lacking else never

@@ -1,0 +1,229 @@
+"""The products of the power method: centred row slices, sums and factorisations on existing memory.
+
+Symbols: X is the n x d block about to be read, c the provisional shift, Z = X - 1c' its centred rows, Q the
+d x q matrix the step multiplies with, P the d x p accumulated products, all d-sized matrices Fortran-ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairstream.linalg import FloatArray, orthonormalise_in_place, small_lapack
+
+MIN_SLICE_ROWS = 128
+MAX_SLICE_ROWS = 4096
+SLICE_BYTES = 2**22
+_PANEL = 8
+
+Codes = Mapping[str, NDArray[np.intp]]
+
+
+def slice_rows(n_features: int, dtype: Any) -> int:
+    """Return how many rows are multiplied at a time: about 4 MiB, enough rows to keep BLAS-3 busy.
+
+    Examples
+    --------
+    >>> slice_rows(100, np.float64), slice_rows(40_000, np.float32)
+    (4096, 128)
+    """
+    fitting = SLICE_BYTES // (n_features * np.dtype(dtype).itemsize)
+    return int(min(max(fitting, MIN_SLICE_ROWS), MAX_SLICE_ROWS))
+
+
+def checked_rows(X: Any, n_features: int) -> Any:
+    """Return X as a real, finite n x d array or CSR matrix, of whatever number type it has."""
+    sparse: bool = sp.issparse(X)
+    rows: Any = sp.csr_array(X) if sparse else np.asarray(X)
+    if rows.ndim != 2 or rows.shape[1] != n_features:
+        raise ValueError(
+            f"X has shape {rows.shape}, expected (rows, {n_features}): pass the same columns always"
+        )
+    if rows.dtype.kind not in "biuf":
+        raise ValueError(f"X has dtype {rows.dtype}: pass real numbers")
+    values = rows.data if sparse else rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = (
+            rows.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all()
+        )
+    if not finite:
+        raise ValueError("X has NaN or infinite values: drop those rows or fill them in first")
+    return rows
+
+
+class DenseSlice:
+    """Some rows about the shift, cast once."""
+
+    def __init__(self, Z: FloatArray) -> None:
+        self.Z = Z
+
+    def dot(self, Q: FloatArray) -> FloatArray:
+        """Return Z Q (rows x q)."""
+        return self.Z @ Q
+
+    def add_outer(self, Y: FloatArray, P: FloatArray) -> None:
+        """Add Z'Y to P on its own memory."""
+        add_product(P, self.Z.T, Y)
+
+    def sums(self, E: FloatArray) -> FloatArray:
+        """Return E'Z (e x d)."""
+        return E.T @ self.Z
+
+    def squares(self) -> float:
+        """Return the sum of squares of Z."""
+        return float(np.einsum("ij,ij->i", self.Z, self.Z).sum(dtype=np.float64))
+
+
+class SparseSlice:
+    """Some sparse rows about the shift: the shift is a rank-one correction, nothing is densified."""
+
+    def __init__(self, X: Any, shift: FloatArray) -> None:
+        self.X = X
+        self.shift = shift
+
+    def dot(self, Q: FloatArray) -> FloatArray:
+        """Return Z Q (rows x q), a few columns at a time so that Q is never copied whole."""
+        Y = np.empty((self.X.shape[0], Q.shape[1]), dtype=Q.dtype)
+        for panel in _panels(Q.shape[1]):
+            Y[:, panel] = self.X @ np.ascontiguousarray(Q[:, panel])
+        Y -= self.shift @ Q
+        return Y
+
+    def add_outer(self, Y: FloatArray, P: FloatArray) -> None:
+        """Add Z'Y to P, a few columns at a time."""
+        for panel in _panels(Y.shape[1]):
+            P[:, panel] += self.X.T @ np.ascontiguousarray(Y[:, panel])
+        add_product(P, self.shift[:, None], Y.sum(axis=0, keepdims=True), alpha=-1.0)
+
+    def sums(self, E: FloatArray) -> FloatArray:
+        """Return E'Z (e x d)."""
+        summed: FloatArray = np.asarray(self.X.T @ E).T - np.outer(E.sum(axis=0), self.shift)
+        return summed
+
+    def squares(self) -> float:
+        """Return the sum of squares of Z."""
+        shift = self.shift.astype(np.float64)
+        data = self.X.data.astype(np.float64)
+        return float(data @ data - 2 * (self.X @ shift).sum() + self.X.shape[0] * (shift @ shift))
+
+
+def centred_slices(X: Any, shift: FloatArray) -> Iterator[tuple[slice, DenseSlice | SparseSlice]]:
+    """Yield X about `shift`, in shift's dtype, slice by slice. A slice is overwritten by the next one."""
+    n_rows, n_features = X.shape
+    sparse = sp.issparse(X)
+    size = MAX_SLICE_ROWS if sparse else slice_rows(n_features, shift.dtype)
+    for start in range(0, n_rows if sparse else 0, size):
+        rows = slice(start, min(start + size, n_rows))
+        yield rows, SparseSlice(X[rows].astype(shift.dtype), shift)
+    if sparse:
+        return
+    buffer = np.empty((min(size, n_rows), n_features), dtype=shift.dtype)
+    for start in range(0, n_rows, size):
+        rows = slice(start, min(start + size, n_rows))
+        Z = buffer[: rows.stop - start]
+        np.subtract(X[rows], shift, out=Z, casting="same_kind")  # in X's precision where that is the higher
+        yield rows, DenseSlice(Z)
+
+
+def _panels(columns: int) -> Iterator[slice]:
+    for start in range(0, columns, _PANEL):
+        yield slice(start, min(start + _PANEL, columns))
+
+
+# Products on existing memory ------------------------------------------------------------------------
+
+
+def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0) -> None:
+    """Add alpha A B to P on its own memory (gemm with beta = 1). P and A are Fortran-ordered, B is small.
+
+    Examples
+    --------
+    >>> P = np.ones((2, 1), order="F")
+    >>> add_product(P, np.eye(2, order="F"), np.array([[1.0], [2.0]]))
+    >>> P.ravel()
+    array([2., 3.])
+    """
+    if P.size == 0 or B.shape[0] == 0:
+        return
+    gemm = scipy.linalg.get_blas_funcs("gemm", (P,))
+    right = np.ascontiguousarray(B, dtype=P.dtype).T
+    result = gemm(alpha, A, right, beta=1.0, c=P, trans_b=True, overwrite_c=True)
+    if not np.shares_memory(result, P):
+        P[...] = result
+
+
+def remove_span(U: FloatArray, A: FloatArray) -> FloatArray:
+    """Replace A by (I - UU')A on its own memory; return what was there, U'A."""
+    inside = U.T @ A
+    add_product(A, U, inside, alpha=-1.0)
+    return inside
+
+
+def rotate(A: FloatArray, R: FloatArray) -> None:
+    """Replace A by AR on its own memory, a panel of rows at a time (R is square)."""
+    for start in range(0, A.shape[0], MAX_SLICE_ROWS):
+        rows = slice(start, start + MAX_SLICE_ROWS)
+        A[rows] = A[rows] @ R
+
+
+def orthonormalise_outside(U: FloatArray, A: FloatArray) -> FloatArray:
+    """Overwrite A with an orthonormal basis of (I - UU')A that is orthogonal to U to rounding; return R.
+
+    The second projection removes what rounding left in U. Only where that was much (A had almost no rank
+    outside U) is a second factorisation needed.
+    """
+    remove_span(U, A)
+    R = orthonormalise_in_place(A)
+    leak = remove_span(U, A)
+    if np.abs(leak).max(initial=0.0) > np.sqrt(np.finfo(A.dtype).eps) / 100:
+        orthonormalise_in_place(A)
+        remove_span(U, A)
+    return R
+
+
+def rank_revealing_basis(A: FloatArray, rtol: float) -> FloatArray:
+    """Return an orthonormal basis of the unit columns of A, of A's numerical rank, on A's own memory."""
+    R = orthonormalise_in_place(A)
+    with small_lapack():
+        left, singular, _ = scipy.linalg.svd(R, check_finite=False)
+    rotate(A, left)
+    return A[:, : int(np.count_nonzero(singular > rtol * singular[:1].sum()))]
+
+
+def random_basis(n_features: int, columns: int, generator: np.random.Generator, dtype: Any) -> FloatArray:
+    """Return QR(N(0,1)^{d x columns}), Fortran-ordered."""
+    Q: FloatArray = generator.standard_normal((columns, n_features), dtype=dtype).T
+    orthonormalise_in_place(Q)
+    return Q
+
+
+def centre_products(
+    P: FloatArray, Q: FloatArray, n_rows: int, row_sum: NDArray[np.float64], delta: NDArray[np.float64]
+) -> None:
+    """Turn P = sum z z'Q into sum (z - delta)(z - delta)'Q on its own memory: a rank-two correction."""
+    towards = np.asfortranarray(np.stack([delta, row_sum]).T, dtype=P.dtype)
+    along_delta, along_sum = towards.T @ Q
+    add_product(P, towards, np.stack([along_sum - n_rows * along_delta, along_delta]), alpha=-1.0)
+
+
+def add_scaled(A: FloatArray, P: FloatArray, alpha: float) -> None:
+    """Add alpha P to A on its own memory, both Fortran-ordered."""
+    if A.size == 0:
+        return
+    axpy = scipy.linalg.get_blas_funcs("axpy", (A,))
+    flat = A.ravel(order="F")
+    result = axpy(P.ravel(order="F"), flat, a=alpha)
+    if not np.shares_memory(result, A):
+        A[...] = result.reshape(A.shape, order="F")
+
+
+def fix_signs_in_place(V: FloatArray) -> None:
+    """Make the entry of largest size in each column positive."""
+    for column in V.T:
+        if column[np.argmax(np.abs(column))] < 0:
+            np.negative(column, out=column)
