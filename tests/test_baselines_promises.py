@@ -330,13 +330,13 @@ def test_inlp_stops_when_nothing_is_left_to_read():
 
 def test_inlp_takes_more_than_two_groups(many_groups):
     X, labels = many_groups
-    Z = INLP(2, random_state=0).fit_transform(X, sensitive_features=labels)
+    Z = INLP(1, random_state=0).fit_transform(X, sensitive_features=labels)
 
     def accuracy(Z: np.ndarray) -> float:
         return float(LinearSVC(dual=False).fit(Z, labels).score(Z, labels))
 
-    assert accuracy(PCA(2).fit_transform(X)) > 0.6
-    assert accuracy(Z) < 0.45
+    assert accuracy(PCA(1).fit_transform(X)) > 0.55
+    assert accuracy(Z) < 0.4
 
 
 def test_fantope_step_meets_the_trace_and_the_bounds():
