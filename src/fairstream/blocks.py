@@ -11,8 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-Matrix: TypeAlias = "NDArray[Any] | sp.csr_matrix | sp.csc_matrix | sp.csr_array | sp.csc_array"
-FloatArray: TypeAlias = NDArray[np.floating[Any]]
+Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the latter has no usable type
 
 MAX_GROUPS = 1_000
 UNKNOWN = -1
@@ -137,7 +136,7 @@ def _columns(sensitive_features: object) -> list[tuple[str, Any]]:
     """Split any accepted form into (name, one-dimensional values)."""
     if isinstance(sensitive_features, Mapping):
         return [(str(name), _one_column(str(name), col)) for name, col in sensitive_features.items()]
-    native = nw.from_native(sensitive_features, allow_series=True, pass_through=True)
+    native: Any = nw.from_native(sensitive_features, allow_series=True, pass_through=True)  # type: ignore[call-overload,unused-ignore]
     if isinstance(native, nw.LazyFrame):
         raise ValueError("sensitive_features is a lazy frame: collect() it first")
     if isinstance(native, nw.DataFrame):

@@ -7,18 +7,16 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream.blocks import GroupColumn, Groups, Matrix, encode_groups
+from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.solve import FrontierPoint, frontier, solve
 from fairstream.unfair import CONSTRAINTS, DIRECTIONS, NUnfair, check_choice
-
-FloatArray = NDArray[np.floating[Any]]
 
 SOLVERS = ("auto", "exact", "sketch")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
@@ -78,6 +76,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     True
     """
 
+    _subspace: FairSubspace | None
+
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
     __metadata_request__partial_fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
 
@@ -126,8 +126,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             X = self._validated(X, reset=True)
             groups = self._groups(sensitive_features, X.shape[0])
             moments = self._new_moments(X, groups).update(X, groups, sample_weight)
-            self._subspace = self._solve(moments)
-            self.moments_ = moments
+            self.moments_, self._subspace = moments, self._solve(moments)
         return self
 
     def partial_fit(
@@ -168,8 +167,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(other, name, getattr(self, name))
-        other._subspace = other._solve(self.moments_)
-        other.moments_ = self.moments_.copy()
+        other.moments_, other._subspace = self.moments_.copy(), other._solve(self.moments_)
         return other
 
     def frontier(self, n_unfair: Iterable[int] = range(11), **choices: Any) -> list[FrontierPoint]:
@@ -182,7 +180,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             `n_components`, `constraint` and `directions`, where they shall differ from the estimator's.
         """
         check_is_fitted(self)
-        defaults = {
+        defaults: dict[str, Any] = {
             "n_components": self.subspace_.n_components,
             "constraint": self.constraint,
             "directions": self.directions,
@@ -291,12 +289,12 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             yield
         except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
+            self.__dict__.clear()
+            self.__dict__.update(before)
             raise
 
     def _validated(self, X: Any, *, reset: bool) -> Any:

@@ -1,21 +1,16 @@
 """Leading eigenvectors of a covariance outside a subspace, dense or sketched.
 
-Symbols: Sigma is the covariance, U (d x m') an orthonormal basis to stay out of, V (d x k) the leading eigenvectors
-of (I - UU') Sigma (I - UU').
+Symbols: Sigma is the covariance, U (d x m') an orthonormal basis to stay out of, V (d x k) the leading
+eigenvectors of (I - UU') Sigma (I - UU').
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
-from fairstream.linalg import eigh, fix_signs, orthonormal_complement_part
+from fairstream.linalg import FloatArray, eigh, fix_signs, orthonormal_complement_part
 from fairstream.operators import SymmetricOperator
-
-FloatArray = NDArray[np.floating[Any]]
 
 
 def leading_outside(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:

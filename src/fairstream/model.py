@@ -12,8 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
-
-FloatArray = NDArray[np.floating[Any]]
+from fairstream.linalg import FloatArray
 
 _SLICE_BYTES = 16_000_000
 
@@ -110,7 +109,10 @@ class FairSubspace:
         return rows
 
     def erase(self, X: Matrix) -> FloatArray:
-        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d. Sparse input comes out dense."""
+        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
+
+        Sparse input comes out dense.
+        """
         U = self.unfair_basis.T
         if sp.issparse(self._checked(X)):
             return X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T

@@ -12,11 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from fairstream.blocks import MAX_GROUPS, GroupColumn, Groups, Matrix, encode_groups, label_order, take_rows
 from fairstream.errors import NotEnoughGroupsError
+from fairstream.linalg import FloatArray
 from fairstream.operators import SymmetricOperator
 from fairstream.rows import DenseRows, centred_rows, provisional_origin
 from fairstream.scatter import ExactScatter, Increment, SketchedScatter
-
-FloatArray = NDArray[np.floating[Any]]
 
 
 class GroupMoments:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from fairstream.linalg import top_eigenvectors
-
-FloatArray = NDArray[np.floating[Any]]
+from fairstream.linalg import FloatArray, top_eigenvectors
 
 
 class SymmetricOperator:

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
-
-FloatArray = NDArray[np.floating[Any]]
+from fairstream.linalg import FloatArray
 
 
 class CentredRows(Protocol):

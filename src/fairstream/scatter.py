@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.linalg import FloatArray
 from fairstream.operators import SymmetricOperator, plus_rank_one
 from fairstream.rows import CentredRows
 from fairstream.sketch import (
@@ -21,8 +22,6 @@ from fairstream.sketch import (
     reorthonormalise,
     rotate,
 )
-
-FloatArray = NDArray[np.floating[Any]]
 
 ROWS_FOR_A_VOTE = 8  # times the rank: with as many rows a group's say in the cut is half of its full vote
 
@@ -87,14 +86,14 @@ class ExactScatter:
         for slot in first:
             delta[slot] = self._product(new, new.member[slot])
             delta[0] += delta[slot]
-        rest = ~new.member[first].any(axis=0) if first else new.member[0]
+        rest: NDArray[np.bool_] = ~np.any(new.member[first], axis=0) if first else new.member[0]
         if rest.any():
             delta[0] += self._product(new, rest)
         for slot in (slot for slots in others for slot in slots):
             delta[slot] = self._product(new, new.member[slot])
         # About the block's own mean, then Chan's step from there to the common mean: two rank-one terms.
         chan = new.block_means - new.old_means
-        for slot in np.flatnonzero(new.weights > 0):
+        for slot in np.flatnonzero(new.weights > 0).tolist():
             pair = np.stack([new.block_means[slot], chan[slot]])
             delta[slot] += (pair.T * [-new.weights[slot], new.chan_weights[slot]]) @ pair
         self.cores += delta
@@ -109,7 +108,7 @@ class ExactScatter:
     def merge(
         self, other: ExactScatter, n: FloatArray, b: FloatArray, mean_gaps: FloatArray, slot_of: list[int]
     ) -> None:
-        """Add the other's scatter; its slot j is `slot_of[j]` here, and the gaps are their means less ours."""
+        """Add the other's scatter; its slot j is `slot_of[j]` here; gaps are their means less ours."""
         delta = np.zeros_like(self.cores)
         delta[slot_of] = other.cores
         factors = chan_weights(n, b)

@@ -7,16 +7,12 @@ is never formed; its Gram matrix is K - YY', and T with T (K - YY') T' = I ortho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
-from fairstream.linalg import eigh, small_lapack
+from fairstream.linalg import FloatArray, eigh, small_lapack
 from fairstream.rows import CentredRows
-
-FloatArray = NDArray[np.floating[Any]]
 
 REORTHONORMALISE_EVERY = 32
 

@@ -1,7 +1,7 @@
 """From the moments to the result: fair components, the frozen subspace, and the price of fairness.
 
-Symbols: Sigma is the total covariance, U (d x m') the unfair basis, V (d x k) the fair components, the k leading
-eigenvectors of (I - UU') Sigma (I - UU').
+Symbols: Sigma is the total covariance, U (d x m') the unfair basis, V (d x k) the fair components, the k
+leading eigenvectors of (I - UU') Sigma (I - UU').
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairstream.leading import leading_outside
+from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.unfair import GapEigenpairs, NUnfair, gap_eigenpairs, unfair_basis
-
-FloatArray = NDArray[np.floating[Any]]
 
 
 def fair_components(
@@ -187,7 +185,7 @@ def frontier(
 
 
 def residual_gaps(moments: GroupMoments, V: FloatArray) -> tuple[dict[str, float], dict[str, float]]:
-    """Return, per attribute, the largest mean gap and covariance gap that the embedding V (d x k) still shows.
+    """Return, per attribute, the largest mean and covariance gap that the embedding V (d x k) shows.
 
     Examples
     --------

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
-from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from fairstream.errors import FairstreamWarning
 from fairstream.leading import leading_outside
-from fairstream.linalg import fix_signs, orthonormalise
+from fairstream.linalg import FloatArray, fix_signs, orthonormalise
 from fairstream.moments import GroupMoments
 
-FloatArray = NDArray[np.floating[Any]]
 NUnfair = int | Mapping[str, int]
 GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
 
@@ -119,8 +116,8 @@ def directions_per_attribute(moments: GroupMoments, n_unfair: NUnfair) -> dict[s
     for name, m in wanted.items():
         if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 0 <= m < moments.n_features:
             raise ValueError(
-                f"n_unfair={m!r} for {name!r} with n_features={moments.n_features}: give a whole number from 0 "
-                f"to {moments.n_features - 1}"
+                f"n_unfair={m!r} for {name!r} with n_features={moments.n_features}: give a whole number "
+                f"from 0 to {moments.n_features - 1}"
             )
     return {name: int(m) for name, m in wanted.items()}
 
