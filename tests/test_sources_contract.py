@@ -148,7 +148,9 @@ BREACHES = {
     "labels lost": lambda: contract.test_yields_every_row_with_its_labels(LosesLabels(), EXPECTED),
     "labels shifted": lambda: contract.test_rows_do_not_depend_on_the_block_size(ShiftsLabels, EXPECTED, "7"),
     "tail": lambda: contract.test_yields_every_row_with_its_labels(DropsTheTail(), EXPECTED),
-    "block size": lambda: contract.test_rows_do_not_depend_on_the_block_size(IgnoresTheBlockSize, EXPECTED, "7"),
+    "block size": lambda: contract.test_rows_do_not_depend_on_the_block_size(
+        IgnoresTheBlockSize, EXPECTED, "7"
+    ),
     "block size 0": lambda: contract.test_refuses_a_senseless_block_size(TakesAnyBlockSize),
     "buffer": lambda: contract.test_blocks_stay_as_they_were_yielded(ReusesItsBuffer, EXPECTED),
     "position": lambda: contract.test_two_readers_do_not_disturb_each_other(SharesOnePosition, EXPECTED),

@@ -87,7 +87,9 @@ def test_looking_at_a_generators_width_loses_no_row():
 def test_blocks_sparse_rows_and_bare_rows_are_taken():
     assert_same_rows(open_source([EXPECTED]), EXPECTED)
     assert_same_rows(open_source([X[:50], X[50:]]), Block(X))
-    (block,) = open_source([(sp.csr_array(X[:50]), RACE[:50]), (sp.csr_array(X[50:]), RACE[50:])], block_size=N)
+    (block,) = open_source(
+        [(sp.csr_array(X[:50]), RACE[:50]), (sp.csr_array(X[50:]), RACE[50:])], block_size=N
+    )
     assert sp.issparse(block.X)
     np.testing.assert_array_equal(block.X.toarray(), X)
 

@@ -76,7 +76,9 @@ def test_a_missing_package_names_its_extra(tmp_path, package, data, extra):
     (tmp_path / data).mkdir() if data.endswith("zarr") else (tmp_path / data).write_text("a\n1\n")
     code = f"import sys; sys.modules[{package!r}] = None; from fairstream.sources import open_source; "
     ran = subprocess.run(
-        [sys.executable, "-c", code + f"open_source({str(tmp_path / data)!r})"], capture_output=True, text=True
+        [sys.executable, "-c", code + f"open_source({str(tmp_path / data)!r})"],
+        capture_output=True,
+        text=True,
     )
     assert f"fairstream[{extra}]" in ran.stderr
 

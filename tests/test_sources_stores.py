@@ -12,6 +12,7 @@ from fairstream.testing import SourceContract, assert_same_rows
 N, D = 310, 50
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(N, D)).astype(np.float32)
+pytestmark = pytest.mark.filterwarnings("ignore:The data type")  # text in Zarr v3 has no specification yet
 SEX = RNG.choice(["f", "männlich"], N)
 RACE = RNG.integers(0, 4, N)
 Y = RNG.integers(0, 2, N)
@@ -63,10 +64,8 @@ class TestHDF5Group(TestHDF5):
 
         path = self.data(tmp_path)
         with h5py.File(path, "r") as file:
-            source = {size: None for size in ()}
             group = file["/"]
             yield lambda size: open_source(group, sensitive=["sex", "race"], target="y", block_size=size)
-            del source
 
 
 class TestZarr(StoreContract):
@@ -76,7 +75,9 @@ class TestZarr(StoreContract):
         zarr = pytest.importorskip("zarr", minversion="3")
         group = zarr.open_group(tmp_path / "data.zarr", mode="w", zarr_format=3)
         shards = self.shard_rows and (self.shard_rows, D)
-        X_array = group.create_array("X", shape=(N, D), dtype=X.dtype, chunks=(self.stored_rows, D), shards=shards)
+        X_array = group.create_array(
+            "X", shape=(N, D), dtype=X.dtype, chunks=(self.stored_rows, D), shards=shards
+        )
         X_array[:] = X
         for name, values in (("sex", SEX), ("race", RACE), ("y", Y)):
             array = group.create_array(name, shape=(N,), dtype=values.dtype, chunks=(100,))
@@ -146,9 +147,7 @@ def test_key_and_features(tmp_path):
 
 def test_labels_may_be_passed_in(tmp_path):
     path = hdf5(tmp_path, X=X)
-    assert_same_rows(
-        open_source(path, sensitive=RACE, block_size=9), Block(X, encode_groups(RACE, N))
-    )
+    assert_same_rows(open_source(path, sensitive=RACE, block_size=9), Block(X, encode_groups(RACE, N)))
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,9 @@ def test_parquet_reads_only_the_columns_it_needs(tmp_path):
 def test_parquet_files_must_agree(tmp_path):
     pq.write_table(pa.table({"a": [1, 2], "s": [0, 1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": ["x", "y"], "s": [0, 1]}), tmp_path / "2.parquet")
-    with pytest.raises(ValueError, match=r"column 'a' is int64 in .*1.parquet and (large_)?string in .*2.parquet"):
+    with pytest.raises(
+        ValueError, match=r"column 'a' is int64 in .*1.parquet and (large_)?string in .*2.parquet"
+    ):
         list(open_source(tmp_path, sensitive=["s"]))
     pq.write_table(pa.table({"a": [1, 2], "s": ["0", "1"]}), tmp_path / "2.parquet")
     with pytest.raises(ValueError, match="column 's'"):
@@ -356,7 +358,11 @@ def test_csv_that_changes_type_half_way_is_one_line(tmp_path):
 def test_csv_types_names_and_delimiters(tmp_path):
     path = write(tmp_path / "a.csv", "1;007;f\n2;008;m\n")
     source = open_source(
-        path, sensitive=["sex"], delimiter=";", column_names=["a", "zip", "sex"], column_types={"zip": "string"}
+        path,
+        sensitive=["sex"],
+        delimiter=";",
+        column_names=["a", "zip", "sex"],
+        column_types={"zip": "string"},
     )
     assert source.feature_names == ("a", "zip=007", "zip=008")
     path = write(tmp_path / "a.tsv", "a\ts\n1\t0\n,\t1\n")
@@ -375,7 +381,9 @@ def test_csv_empty_cells_are_missing(tmp_path):
 def test_bad_table_files_are_one_line_errors(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     (tmp_path / "b.parquet").write_bytes(b"")
-    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"a,b\n" + RNG.bytes(3_000_000).hex().encode())[:-900_000])
+    (tmp_path / "c.csv.gz").write_bytes(
+        gzip.compress(b"a,b\n" + RNG.bytes(3_000_000).hex().encode())[:-900_000]
+    )
     for name, text in [("empty.csv", ""), ("ragged.csv", "a,b\n1,2\n3\n"), ("fine.csv", "a,b\n1,2\n")]:
         write(tmp_path / name, text)
     whole = tmp_path / "cut.parquet"

@@ -17,7 +17,7 @@ from fairstream.sources.image_decoding import CHANNELS, Pixels, decode, size_of
 from fairstream.sources.image_files import FolderFiles, Read, ZipFiles, index_by_name, open_files
 from fairstream.sources.image_labels import read_labels
 from fairstream.sources.labels import listed_names
-from fairstream.sources.rows import check_block_size, default_block_size, row_ranges
+from fairstream.sources.rows import check_block_size, default_block_size, reslice, row_ranges
 
 _IMAGES_PER_TASK = 16
 
@@ -59,8 +59,7 @@ class ImageSource:
     max_pixels : int
         Refuse larger images, as told by their headers.
     on_error : {"raise", "skip"}
-        What to do with a broken image. Skipped ones are counted in `n_skipped` and named in `skipped`, and their
-        block is shorter.
+        What to do with a broken image. Skipped ones are counted in `n_skipped` and named in `skipped`.
 
     Attributes
     ----------
@@ -159,7 +158,10 @@ class ImageSource:
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; threads and the archive live only while this runs."""
-        block_size = self.block_size
+        # A block that lost a broken image is filled up from the next; whole ones pass through uncopied.
+        return reslice(self._decoded(self.block_size), self.block_size)
+
+    def _decoded(self, block_size: int) -> Iterator[Block]:
         with self._files.reading() as read:
             pool = ThreadPoolExecutor(self._workers, thread_name_prefix="fairstream-decode")
             try:
@@ -262,8 +264,10 @@ def open_images(
     wanted = listed_names(sensitive)
     if wanted is None:
         raise ValueError("attributes does not apply without sensitive=[...]: name the columns to use")
-    listed, columns = read_labels(attributes, wanted, name_column)
-    rows = {index[name]: row for row, name in enumerate(listed) if name in index}
+    listed, columns, missing = read_labels(attributes, wanted, name_column, index)
+    rows = {index[name]: row for row, name in enumerate(listed)}
+    if len(rows) < len(listed):
+        raise ValueError("attributes has two rows for one image: give each image one row")
     if names is not None:
         chosen = _found(names, index, path)
         unlabelled = [name for name in chosen if name not in rows]
@@ -276,7 +280,6 @@ def open_images(
             f"no image of {path} has a row in attributes: check the column of names, name_column=..."
         )
     order = np.array([rows[name] for name in chosen], dtype=np.intp)
-    missing = len(listed) - len(rows)
     return ImageSource(files, chosen, take_rows(columns, order), n_without_image=missing, **options)
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from fairstream.blocks import Block, encode_groups
 from fairstream.sources.arrays import check_shape_and_type
 from fairstream.sources.labels import listed_names
-from fairstream.sources.rows import check_block_size, reslice
+from fairstream.sources.rows import check_block_size, closing_early, reslice
 
 _WANTED = "yield (X, labels), (X, labels, target), a Block, or X alone"
 
@@ -109,16 +109,10 @@ class IterableSource:
             self._started = True
         items = self._items() if callable(self._items) else self._items
         n_rows = 0
-        iterator = iter(items)
-        try:
-            for index, item in enumerate(iterator):
-                block = self._as_block(item, index)
-                n_rows += block.n_rows
-                yield block
-        finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                close()
+        for index, item in enumerate(closing_early(items)):
+            block = self._as_block(item, index)
+            n_rows += block.n_rows
+            yield block
         if self._shape is not None:
             self._shape = (n_rows, self._shape[1])
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from fairstream.blocks import UNKNOWN, Block, GroupColumn, Groups, Matrix, label_order, take_rows
+
+Item = TypeVar("Item")
 
 BLOCK_BYTES = 8 * 2**20
 MIN_ROWS, MAX_ROWS = 64, 65_536
@@ -55,7 +57,7 @@ def reslice(blocks: Iterable[Block], block_size: int) -> Iterator[Block]:
     """
     pending: list[Block] = []
     held = 0
-    for block in blocks:
+    for block in closing_early(blocks):
         start = 0
         while held + block.n_rows - start >= block_size:
             stop = start + block_size - held
@@ -66,6 +68,17 @@ def reslice(blocks: Iterable[Block], block_size: int) -> Iterator[Block]:
             held += block.n_rows - start
     if pending:
         yield join_blocks(pending)
+
+
+def closing_early(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items; when left early, close the generator they come from at once."""
+    iterator = iter(items)
+    try:
+        yield from iterator
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
 
 
 def cut_block(block: Block, start: int, stop: int) -> Block:
