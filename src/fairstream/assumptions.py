@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.optimize
 
-from fairstream.blocks import FloatArray, encode_groups
-from fairstream.linalg import eigh, orthonormalise, project_out, top_eigenvectors
+from fairstream.blocks import encode_groups
+from fairstream.linalg import FloatArray, eigh, orthonormalise, project_out, top_eigenvectors
 from fairstream.moments import GroupMoments
 
 # Below this share of |f|, g is rounding and f lies in the span of P_m.

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.stats
 
 from fairstream.assumptions import KnownGroups, PafoConstants, pafo_constants
-from fairstream.blocks import FloatArray
+from fairstream.linalg import FloatArray
 
 __all__ = [
     "HOEFFDING_CONSTANT",
