@@ -6,6 +6,7 @@ from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughG
 from fairstream.estimator import FairStreamingPCA
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
+from fairstream.persist import load
 from fairstream.solve import FrontierPoint, fair_components, frontier, solve
 from fairstream.unfair import unfair_basis
 
@@ -24,6 +25,7 @@ __all__ = [
     "encode_groups",
     "fair_components",
     "frontier",
+    "load",
     "solve",
     "unfair_basis",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,12 +13,24 @@ from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray
+from fairstream.onnx_export import write_onnx
+from fairstream.persist import (
+    Arrays,
+    Header,
+    PathLike,
+    Storable,
+    checked,
+    label_from_json,
+    label_to_json,
+    storable,
+)
 
 _SLICE_BYTES = 16_000_000
 
 
+@storable
 @dataclass(frozen=True, eq=False)
-class FairSubspace:
+class FairSubspace(Storable):
     """A fair subspace, what was nulled to get it, and what it was learned from. Holds no row.
 
     Attributes
@@ -51,6 +63,8 @@ class FairSubspace:
     >>> subspace.erase(np.array([[1.0, 2.0, 3.0]]))
     array([[1., 0., 3.]])
     """
+
+    kind: ClassVar[str] = "FairSubspace"
 
     components: FloatArray
     unfair_basis: FloatArray
@@ -118,6 +132,59 @@ class FairSubspace:
             return X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
         dtype = self.components.dtype
         return _by_slices(X, self.n_features, dtype, lambda rows: rows - ((rows - self.mean) @ U) @ U.T)
+
+    # Files ------------------------------------------------------------------------------------------
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything as JSON values and arrays (not copied)."""
+        counts = [[a, label_to_json(a, g), n] for a, of in self.group_counts.items() for g, n in of.items()]
+        means = [(a, g, mean) for a, of in self.group_means.items() for g, mean in of.items()]
+        header = {
+            "total_variance": self.total_variance,
+            "n_rows": self.n_rows,
+            "group_counts": counts,
+            "group_means": [[a, label_to_json(a, g)] for a, g, _ in means],
+            "feature_names": None if self.feature_names is None else list(self.feature_names),
+            "parameters": _thawed(self.parameters),
+        }
+        names = ("components", "unfair_basis", "mean", "explained_variance")
+        arrays = {name: getattr(self, name) for name in names}
+        if means:
+            arrays["group_means"] = np.stack([mean for _, _, mean in means])
+        return header, arrays
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> FairSubspace:
+        """Return the subspace that `to_state` described."""
+        components, mean, names = arrays["components"], arrays["mean"], header["feature_names"]
+        k, d = components.shape
+        means = arrays.get("group_means", np.zeros((0, d)))
+        checked(arrays["unfair_basis"].shape[1:] == (d,) and mean.shape == (d,), "arrays and features")
+        checked(arrays["explained_variance"].shape == (k,), "variances and components")
+        checked(means.shape == (len(header["group_means"]), d), "group means and groups")
+        checked(names is None or len(names) == d, "feature names and features")
+        group_counts: dict[str, dict[Hashable, int | float]] = {}
+        for attribute, label, count in header["group_counts"]:
+            group_counts.setdefault(attribute, {})[label_from_json(label)] = count
+        group_means: dict[str, dict[Hashable, FloatArray]] = {}
+        for (attribute, label), row in zip(header["group_means"], means, strict=True):
+            group_means.setdefault(attribute, {})[label_from_json(label)] = row
+        return cls(
+            components=components,
+            unfair_basis=arrays["unfair_basis"],
+            mean=mean,
+            explained_variance=arrays["explained_variance"],
+            total_variance=float(header["total_variance"]),
+            n_rows=header["n_rows"],
+            group_counts=group_counts,
+            group_means=group_means,
+            feature_names=None if names is None else tuple(map(str, names)),
+            parameters=dict(header["parameters"]),
+        )
+
+    def to_onnx(self, path: PathLike) -> None:
+        """Write `embed` as an ONNX model of two nodes, for other runtimes. Needs the `onnx` extra."""
+        write_onnx(path, self.mean, self.components)
 
     def _checked(self, X: Matrix) -> Matrix:
         if not hasattr(X, "shape") or len(X.shape) != 2 or X.shape[1] != self.n_features:

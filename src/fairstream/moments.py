@@ -10,15 +10,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
+from fairstream import moments_state
 from fairstream.blocks import MAX_GROUPS, GroupColumn, Groups, Matrix, encode_groups, label_order, take_rows
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
 from fairstream.operators import SymmetricOperator
+from fairstream.persist import Arrays, Header, Storable, storable
 from fairstream.rows import DenseRows, centred_rows, provisional_origin
 from fairstream.scatter import ExactScatter, Increment, SketchedScatter
 
 
-class GroupMoments:
+@storable
+class GroupMoments(Storable):
     """Counts, means and second moments of all rows and of every group of every attribute, in one pass.
 
     Parameters
@@ -30,6 +33,12 @@ class GroupMoments:
         in one shared basis of about L directions, O(d L + G L^2) memory, 7 d L flops per row.
     dtype : {float64, float32}
         In what precision the d-sized products run. Sums are always kept in float64 about the running mean.
+
+    Attributes
+    ----------
+    feature_names : tuple of str, optional
+    encoding : dict, optional
+        How table columns became features. Summaries whose names or encodings differ do not merge.
 
     Notes
     -----
@@ -48,6 +57,8 @@ class GroupMoments:
     (5, 5)
     """
 
+    kind = "GroupMoments"
+
     def __init__(self, n_features: int, rank: int | None = None, dtype: DTypeLike = np.float64) -> None:
         if n_features < 1:
             raise ValueError(f"n_features is {n_features}: at least one column is needed")
@@ -60,6 +71,8 @@ class GroupMoments:
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float64, np.float32):
             raise ValueError(f"dtype is {self.dtype}: use float64 or float32")
+        self.feature_names: tuple[str, ...] | None = None
+        self.encoding: Mapping[str, Any] | None = None
         self._slots: dict[str, dict[Hashable, int]] = {}
         self._weights = np.zeros(1)
         self._means = np.zeros((1, self.n_features))
@@ -153,6 +166,15 @@ class GroupMoments:
     def copy(self) -> GroupMoments:
         """Return an independent copy."""
         return copy.deepcopy(self)
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything as JSON values and arrays (not copied)."""
+        return moments_state.describe(self)
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> GroupMoments:
+        """Return the summary that `to_state` described; it goes on exactly as the original would."""
+        return moments_state.rebuild(cls, header, arrays)
 
     # What is known ----------------------------------------------------------------------------------
 
@@ -349,6 +371,13 @@ class GroupMoments:
             if mine != theirs:
                 raise ValueError(
                     f"other has {name}={theirs}, this summary has {name}={mine}: both must agree"
+                )
+        for name in ("feature_names", "encoding"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if None not in (mine, theirs) and mine != theirs:
+                raise ValueError(
+                    f"other has another {name} than this summary: their columns do not mean the same; "
+                    "collect both with the same features and categories"
                 )
         both = self._weights[0] > 0 and other._weights[0] > 0
         if both and self._slots.keys() != other._slots.keys():

@@ -104,7 +104,7 @@ def solve(
             a: {label: moments.mean(a, label).astype(moments.dtype) for label in values}
             for a, values in labels
         },
-        feature_names=feature_names,
+        feature_names=moments.feature_names if feature_names is None else feature_names,
         parameters={
             "n_components": V.shape[1],
             "n_unfair": dict(n_unfair) if isinstance(n_unfair, Mapping) else n_unfair,
@@ -112,6 +112,7 @@ def solve(
             "directions": directions,
             "solver": "exact" if moments.rank is None else "sketch",
             "rank": moments.rank,
+            **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )
 

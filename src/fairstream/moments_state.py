@@ -1,0 +1,81 @@
+"""Group moments as plain values and arrays, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.persist import Arrays, Header, checked, label_from_json, label_to_json
+from fairstream.scatter import ExactScatter, SketchedScatter
+
+if TYPE_CHECKING:
+    from fairstream.moments import GroupMoments
+
+_SKETCH_ARRAYS = ("basis", "cores", "offsets", "energy")
+
+
+def describe(moments: GroupMoments) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a header of JSON values and the arrays, not copied."""
+    scatter = moments._scatter
+    labelled = [(slot, a, label) for a, known in moments._slots.items() for label, slot in known.items()]
+    header = {
+        "n_features": moments.n_features,
+        "rank": moments.rank,
+        "dtype": str(moments.dtype),
+        "attributes": list(moments._slots),
+        "groups": [
+            [a, label_to_json(a, label)] for _, a, label in sorted(labelled, key=lambda item: item[0])
+        ],
+        "feature_names": None if moments.feature_names is None else list(moments.feature_names),
+        "encoding": moments.encoding,
+        "cuts": getattr(scatter, "cuts", None),
+    }
+    names = ("cores",) if isinstance(scatter, ExactScatter) else _SKETCH_ARRAYS
+    arrays = {"weights": moments._weights, "means": moments._means}
+    return header, arrays | {name: getattr(scatter, name) for name in names}
+
+
+def rebuild(kind: type[GroupMoments], header: Header, arrays: Arrays) -> GroupMoments:
+    """Return the moments that `describe` described, after checking that everything fits."""
+    d, groups, names = header["n_features"], header["groups"], header["feature_names"]
+    weights, means = arrays["weights"], arrays["means"]
+    checked(type(d) is int and means.shape == (1 + len(groups), d), "means and groups")
+    checked(
+        weights.shape == (len(means),) and weights.dtype == means.dtype == np.float64, "weights and means"
+    )
+    checked(names is None or len(names) == d, "feature names and features")
+    scatter = _rebuild_scatter(header, arrays, len(means), d)
+    # Rank 1 for the moment: exact moments would first make a d x d matrix of zeros.
+    moments = kind(d, 1, header["dtype"])
+    moments.rank, moments._scatter = header["rank"], scatter
+    moments._weights, moments._means = weights, means
+    moments._slots = {str(name): {} for name in header["attributes"]}
+    for slot, (name, label) in enumerate(groups, start=1):
+        moments._slots[name][label_from_json(label)] = slot
+    checked(sum(map(len, moments._slots.values())) == len(groups), "groups and their labels")
+    moments.feature_names = None if names is None else tuple(map(str, names))
+    moments.encoding = header["encoding"]
+    return moments
+
+
+def _rebuild_scatter(header: Header, arrays: Arrays, n_slots: int, d: int) -> ExactScatter | SketchedScatter:
+    rank, cuts, cores = header["rank"], header["cuts"], arrays["cores"]
+    checked(cores.dtype == np.float64, "cores and header")
+    if rank is None:
+        checked(cores.shape == (n_slots, d, d), "cores and features")
+        exact = ExactScatter.__new__(ExactScatter)
+        exact.cores = cores
+        return exact
+    basis, width = arrays["basis"], len(arrays["basis"])
+    shapes = [arrays[name].shape for name in _SKETCH_ARRAYS]
+    checked(
+        shapes == [(width, d), (n_slots, width, width), (n_slots, width), (n_slots,)], "the sketch's arrays"
+    )
+    checked(type(rank) is int and rank >= 1 and type(cuts) is int, "rank and sketch")
+    sketch = SketchedScatter(d, rank, header["dtype"])
+    checked(basis.dtype == sketch.basis.dtype, "basis and header")
+    sketch.basis, sketch.cores, sketch.cuts = basis, cores, cuts
+    sketch.offsets, sketch.energy = arrays["offsets"], arrays["energy"]
+    return sketch

@@ -1,0 +1,387 @@
+"""The file format: safetensors with a numbered header and one digest over everything, written atomically.
+
+A file is a valid safetensors file. Its header begins, at fixed places, with the digest and the file's size:
+
+    {"__metadata__":{"sha256":"<64 digits>","size":"<20 digits>","fairstream":"<JSON>"},"<array>":{...},...}
+
+The SHA-256 covers every byte of the file, the 64 digits themselves taken as zeros. The JSON says what the
+file is: format version, kind, state (parameters, group labels, ...), memory order of the arrays, library
+versions. Size and digest are checked before any JSON is parsed, and the table of arrays before any object is
+built. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from fairstream._version import __version__
+from fairstream.errors import FairstreamFileError
+
+FORMAT_VERSION = 1
+READABLE_VERSIONS = (1,)
+
+Header: TypeAlias = Mapping[str, Any]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_NO_DIGEST = b"0" * 64
+_START = re.compile(rb'\{"__metadata__":\{"sha256":"([0-9a-f]{64})","size":"([0-9]{20})",')
+_START_BYTES = 127  # what _START matches
+_DIGEST_AT = slice(27, 91)  # within the header
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "I64": np.dtype("<i8"),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_PIECE = 2**18
+_MAX_DIMENSION = 2**48
+_LABEL_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+_KINDS: dict[str, type[Storable]] = {}
+
+S = TypeVar("S", bound="type[Storable]")
+
+
+class Storable:
+    """What can be written to a file: it turns into JSON values and arrays, and back."""
+
+    kind: ClassVar[str]
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything that makes the object, as JSON values and arrays (not copied)."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        """Return the object that `to_state` described, or raise for a state that cannot be one."""
+        raise NotImplementedError
+
+    def save(self, path: PathLike) -> None:
+        """Write to a file that `fairstream.load` reads back, never leaving a half-written file behind."""
+        header, arrays = self.to_state()
+        write_file(path, self.kind, header, arrays)
+
+
+def storable(cls: S) -> S:
+    """Let `load` know a class by its kind."""
+    _KINDS[cls.kind] = cls
+    return cls
+
+
+def load(path: PathLike) -> Any:
+    """Return what a file holds: a FairSubspace, GroupMoments or FairStreamingPCA, finished or half-finished.
+
+    Parameters
+    ----------
+    path : path
+        A file written by `save`, or a checkpoint of `fit_source`.
+
+    Raises
+    ------
+    FairstreamFileError
+        For a file that is truncated, changed, of another program, or of a later version.
+
+    Notes
+    -----
+    Takes about the file's size of memory: the arrays of the object are the bytes that were read.
+    """
+    return build(path, *read_file(path))
+
+
+def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
+    """Return the object that the contents of a file describe."""
+    kind = about["kind"]
+    if kind not in _KINDS:
+        raise FairstreamFileError(
+            f"{path} holds a {kind!r}, which fairstream {__version__} cannot build: upgrade"
+        )
+    try:
+        return _KINDS[kind].from_state(about["state"], arrays)
+    except FairstreamFileError as error:
+        raise FairstreamFileError(f"{path}: {error}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FairstreamFileError(
+            f"{path} does not describe a {kind} ({type(error).__name__}: {error}): write it again"
+        ) from None
+
+
+# Writing ------------------------------------------------------------------------------------------
+
+
+def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None:
+    """Write a file of some kind; a reader sees the old file or the new one, even after a power cut."""
+    stored = {name: _stored_form(array) for name, array in arrays.items()}
+    about = {
+        "format_version": FORMAT_VERSION,
+        "kind": kind,
+        "state": state,
+        "column_order": [name for name, array in arrays.items() if _is_column_order(array)],
+        "versions": library_versions(),
+    }
+    table, end = {}, 0
+    for name, array in stored.items():
+        table[name] = {
+            "dtype": _CODES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [end, end + array.nbytes],
+        }
+        end += array.nbytes
+    start = _start_of_file(json.dumps(about, allow_nan=False, default=_plain_value), table, end)
+    digest = hashlib.sha256(start)
+    for array in stored.values():
+        digest.update(_bytes_of(array))
+    start = start.replace(_NO_DIGEST, digest.hexdigest().encode(), 1)
+    with atomic_file(path) as stream:
+        stream.write(start)
+        for array in stored.values():
+            stream.write(_bytes_of(array))
+
+
+@contextmanager
+def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a file that appears under its name, whole and on disk, only when the block ends well."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"{target.parent} is not a folder: make it before writing {target.name} into it"
+        )
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with open(draft, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on disk; a rename is not durable before that."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of what computed the numbers."""
+    return {
+        "fairstream": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+    }
+
+
+def _start_of_file(about: str, table: Mapping[str, Any], payload_bytes: int) -> bytes:
+    """Return length and header, the digest still zeros; spaces align the payload to 64 bytes."""
+    metadata = {"sha256": _NO_DIGEST.decode(), "size": "0" * 20, "fairstream": about}
+    text = json.dumps({"__metadata__": metadata, **table}, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    size = 8 + len(text) + payload_bytes
+    text = text.replace(b'"size":"' + b"0" * 20, b'"size":"%020d' % size, 1)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _plain_value(value: Any) -> Any:
+    """Turn numpy scalars and read-only mappings, which JSON does not know, into what it knows."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise ValueError(
+        f"{value!r} is of type {type(value).__name__}, which a file cannot hold: use plain values"
+    )
+
+
+def _is_column_order(array: NDArray[Any]) -> bool:
+    return array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+
+
+def _stored_form(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array in C order; one in column order transposed, so that reading gives its layout back."""
+    array = np.asarray(array)
+    if array.dtype not in _CODES:
+        raise ValueError(
+            f"an array of dtype {array.dtype} cannot be stored: use {', '.join(map(str, _CODES))}"
+        )
+    return np.ascontiguousarray(array.T if _is_column_order(array) else array)
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def read_file(path: PathLike) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return what the file says about itself, and its arrays, after checking sizes and digest."""
+    with _opened(path) as stream:
+        start, payload_bytes = _read_start(path, stream)
+        _check_digest(path, start, stream)
+        try:
+            about, places = _contents(start[8:], payload_bytes)
+        except FairstreamFileError as error:
+            raise FairstreamFileError(f"{path} {error}") from None
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            raise FairstreamFileError(
+                f"{path} has a header that cannot be read ({type(error).__name__}): write it again"
+            ) from None
+        # One allocation per array: aligned as any other, and freed with its owner.
+        return about, {name: _read_array(path, stream, len(start), place) for name, place in places.items()}
+
+
+@contextmanager
+def _opened(path: PathLike) -> Iterator[IO[bytes]]:
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path} does not exist: check the path")
+    if not Path(path).is_file():
+        raise FairstreamFileError(f"{path} is not a regular file: name a file that fairstream wrote")
+    with open(path, "rb") as stream:
+        yield stream
+
+
+def _read_start(path: PathLike, stream: IO[bytes]) -> tuple[bytearray, int]:
+    """Return length and header as they stand in the file, and how many bytes of arrays follow."""
+    size = os.fstat(stream.fileno()).st_size
+    length = int.from_bytes(stream.read(8), "little")
+    if not _START_BYTES < length <= size - 8:
+        raise FairstreamFileError(
+            f"{path} is not a fairstream file: {size:,} bytes that do not begin with a safetensors header"
+        )
+    stream.seek(0)
+    if not _START.match(stream.read(8 + _START_BYTES), 8):
+        raise FairstreamFileError(
+            f"{path} is not a fairstream file: it lacks the header that fairstream writes"
+        )
+    stream.seek(0)
+    start = bytearray(stream.read(8 + length))
+    match = _START.match(start, 8)
+    expected = -1 if match is None else int(match[2])
+    if size != expected:
+        state = "cut short" if size < expected else "longer than it was written"
+        raise FairstreamFileError(
+            f"{path} is {state}: {size:,} bytes of {expected:,}; copy or write it again"
+        )
+    return start, size - 8 - length
+
+
+def _check_digest(path: PathLike, start: bytearray, stream: IO[bytes]) -> None:
+    place = slice(8 + _DIGEST_AT.start, 8 + _DIGEST_AT.stop)
+    claimed = start[place].decode()
+    start[place] = _NO_DIGEST
+    digest = hashlib.sha256(start)
+    while piece := stream.read(_PIECE):
+        digest.update(piece)
+    if digest.hexdigest() != claimed:
+        raise FairstreamFileError(
+            f"{path} was changed after it was written (SHA-256 differs): copy or write it again"
+        )
+
+
+class _Place(NamedTuple):
+    """Where an array lies within the payload, and how."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    column_order: bool
+
+
+def _contents(header: bytearray, payload_bytes: int) -> tuple[dict[str, Any], dict[str, _Place]]:
+    table = json.loads(header.decode())
+    about = json.loads(table.pop("__metadata__")["fairstream"])
+    version = about["format_version"]
+    if version not in READABLE_VERSIONS:
+        raise FairstreamFileError(
+            f"has format version {version!r}, fairstream {__version__} reads {READABLE_VERSIONS}: upgrade"
+        )
+    if not isinstance(about["kind"], str) or not isinstance(about["state"], dict):
+        raise FairstreamFileError("has a header that cannot be read: write it again")
+    places, end = {}, 0
+    for name, entry in sorted(table.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape, (begin, stop) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        if begin != end or not all(type(n) is int and n >= 0 for n in (*shape, begin, stop)):
+            raise FairstreamFileError("has a table of arrays with gaps or overlaps: write it again")
+        if stop - begin != math.prod(shape) * dtype.itemsize or max(shape, default=0) > _MAX_DIMENSION:
+            raise FairstreamFileError(
+                f"has an array {name!r} of a size that is not its shape's: write it again"
+            )
+        places[name] = _Place(dtype, tuple(shape), begin, name in about["column_order"])
+        end = stop
+    if end != payload_bytes:
+        raise FairstreamFileError("has arrays that do not fill it exactly: write it again")
+    return about, places
+
+
+def _read_array(path: PathLike, stream: IO[bytes], payload_start: int, place: _Place) -> NDArray[Any]:
+    array = np.empty(place.shape, dtype=place.dtype)
+    stream.seek(payload_start + place.begin)
+    view, filled = _bytes_of(array), 0
+    while filled < len(view):
+        count = stream.readinto(view[filled:])  # type: ignore[attr-defined]
+        if not count:
+            raise FairstreamFileError(f"{path} became shorter while it was read: write it again")
+        filled += count
+    return array.T if place.column_order else array
+
+
+# Group labels -------------------------------------------------------------------------------------
+
+
+def label_to_json(attribute: str, label: object) -> list[str]:
+    """Return a group label as its type and its text.
+
+    Examples
+    --------
+    >>> label_to_json("sex", "f"), label_to_json("over_40", True)
+    (['str', 'f'], ['bool', 'True'])
+    """
+    name = type(label).__name__
+    if _LABEL_TYPES.get(name) is not type(label):
+        raise ValueError(
+            f"group {label!r} of {attribute!r} is of type {name}, which a file cannot hold: label groups by "
+            "str, int, float or bool"
+        )
+    return [name, str(label) if isinstance(label, str) else repr(label)]
+
+
+def label_from_json(item: Any) -> str | int | float | bool:
+    """Return the label that `label_to_json` wrote.
+
+    Examples
+    --------
+    >>> label_from_json(["float", "0.1"])
+    0.1
+    """
+    name, text = item
+    if name == "bool":
+        return {"True": True, "False": False}[text]
+    label: str | int | float = _LABEL_TYPES[name](text)
+    return label
+
+
+def checked(condition: bool, what: str) -> None:
+    """Refuse a state whose parts do not fit each other."""
+    if not condition:
+        raise FairstreamFileError(f"{what} do not fit together: write the file again")
