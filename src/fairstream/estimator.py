@@ -11,10 +11,12 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fairstream import estimator_state
 from fairstream.blocks import GroupColumn, Groups, Matrix, encode_groups
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
+from fairstream.persist import Arrays, Header, Storable, storable
 from fairstream.solve import FrontierPoint, frontier, solve
 from fairstream.unfair import CONSTRAINTS, DIRECTIONS, NUnfair, check_choice
 
@@ -22,7 +24,8 @@ SOLVERS = ("auto", "exact", "sketch")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
 
 
-class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+@storable
+class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, Storable):  # type: ignore[misc]
     """PCA that nulls the directions in which sensitive groups differ, learned in one pass.
 
     Keeps as much variance as possible in `n_components` directions that are orthogonal to the gap between
@@ -203,6 +206,20 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """Return X, n x d, without its part in the unfair subspace."""
         check_is_fitted(self)
         return self.subspace_.erase(self._validated(X, reset=False))
+
+    # Files ------------------------------------------------------------------------------------------
+
+    kind: ClassVar[str] = "FairStreamingPCA"
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return parameters and what was learned, as JSON values and arrays (not copied)."""
+        check_is_fitted(self)
+        return estimator_state.describe(self)
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        """Return the estimator that `to_state` described; `partial_fit` can go on."""
+        return estimator_state.rebuild(cls, header, arrays)
 
     # What was learned -------------------------------------------------------------------------------
 

@@ -1,0 +1,53 @@
+"""A fitted or half-fitted FairStreamingPCA as plain values and arrays, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.errors import FairstreamFileError
+from fairstream.moments import GroupMoments
+from fairstream.persist import Arrays, Header, checked
+
+if TYPE_CHECKING:
+    from fairstream.estimator import FairStreamingPCA
+
+_LEARNERS = {"moments_": GroupMoments}  # what an estimator may have learned, by attribute
+
+
+def describe(estimator: FairStreamingPCA) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a header of JSON values and the arrays, not copied; a subspace is solved again after loading."""
+    parameters = estimator.get_params(deep=False)
+    seed = parameters["random_state"]
+    if seed is not None and not isinstance(seed, int | np.integer):
+        raise ValueError(
+            f"random_state is a {type(seed).__name__}, which a file cannot hold: set an int, or None"
+        )
+    learner = next(name for name in _LEARNERS if getattr(estimator, name, None) is not None)
+    state, arrays = getattr(estimator, learner).to_state()
+    names = getattr(estimator, "feature_names_in_", None)
+    header = {
+        "parameters": parameters,
+        "feature_names_in": None if names is None else [*map(str, names)],
+        "learner": learner,
+        "learned": state,
+    }
+    return header, arrays
+
+
+def rebuild(kind: type[FairStreamingPCA], header: Header, arrays: Arrays) -> FairStreamingPCA:
+    """Return the estimator that `describe` described; `partial_fit` goes on exactly as it would have."""
+    learner, names = header["learner"], header["feature_names_in"]
+    if learner not in _LEARNERS:
+        raise FairstreamFileError(f"learner {learner!r} is not known to this version: upgrade")
+    estimator = kind(**header["parameters"])
+    learned = _LEARNERS[learner].from_state(header["learned"], arrays)
+    estimator.n_features_in_ = learned.n_features
+    if names is not None:
+        checked(len(names) == learned.n_features, "feature names and features")
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    estimator._subspace = None
+    setattr(estimator, learner, learned)
+    return estimator
