@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from datetime import date
 
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
+from fairstream.blocks import Block, encode_groups
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import orthonormalise, orthonormalise_in_place, principal_angles, top_eigenvectors
+from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.power_products import add_product, add_scaled, rank_revealing_basis
+from fairstream.power_products import add_product, add_scaled, rank_revealing_basis, slice_rows
+from fairstream.solve import solve
 
 D, K, M = 12, 3, 2
 
@@ -100,6 +104,21 @@ def test_full_data_steps_reach_the_dense_solution(constraint, attributes):
     np.testing.assert_allclose(method.mean, X.mean(axis=0), rtol=1e-12)
     assert method.total_variance == pytest.approx(X.var(axis=0).sum(), rel=1e-12)
     assert method.n_rows == len(X)
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+def test_full_data_steps_agree_with_the_exact_solver(n_groups):
+    X, a = sample(1500, n_groups=n_groups)
+    method = FairPowerMethod(D, K, power_steps=400, random_state=0).fit_full(X, {"a": a})
+    ours = method.subspace(tuple("abcdefghijkl"))
+    exact = solve(GroupMoments(D).update(X, {"a": a}), K, 1, "all", "absolute")
+    assert angle(ours.components.T, exact.components.T) < 1e-6
+    assert angle(ours.unfair_basis.T, exact.unfair_basis.T) < 1e-6
+    np.testing.assert_allclose(ours.explained_variance, exact.explained_variance, rtol=1e-9)
+    assert ours.total_variance == pytest.approx(exact.total_variance, rel=1e-12)
+    np.testing.assert_allclose(np.abs(ours.embed(X)), np.abs(exact.embed(X)), atol=1e-5)
+    assert ours.group_counts == exact.group_counts
+    assert ours.feature_names[0] == "a"
 
 
 def test_the_constraints_differ_so_that_the_test_above_can_fail():
@@ -366,7 +385,7 @@ def test_zero_keeps_w_where_nobody_is_known_and_warns_of_a_group_never_seen():
     W = method._Q.copy()
     method.update(X[300:600], labels[300:600])
     np.testing.assert_array_equal(method._Q, W)
-    with pytest.warns(FairstreamWarning, match="group 2 of 'g'"):
+    with pytest.warns(FairstreamWarning, match=r"groups \[2\] of 'g'"):
         streaming(on_empty_group="zero", n_unfair=1, groups={"g": [0, 1, 2]}).update(
             X[:1200].repeat(2, 0), {"g": a.repeat(2)}
         )
@@ -498,8 +517,12 @@ def test_published_arrays_do_not_move_with_the_stream():
         ({"on_empty_group": "skip"}, "on_empty_group is 'skip'"),
         ({"dtype": "float16"}, "dtype is float16"),
         ({"n_unfair": -1}, "n_unfair is -1"),
+        ({"n_unfair": "many"}, "n_unfair is 'many'"),
+        ({"n_unfair": {}}, "n_unfair is {}"),
+        ({"n_unfair": 0, "constraint": "covariance"}, "nulls nothing"),
+        ({"n_unfair": D}, "keep the sum within features"),
         ({"groups": {"a": ["x"]}}, "name at least two"),
-        ({"groups": ["x", "y"], "n_unfair": D - 1}, "lower n_components or n_unfair"),
+        ({"groups": ["x", "y"], "n_unfair": D - K}, "lower n_components or n_unfair"),
         ({"n_components": 0}, "n_components is 0"),
     ],
 )
@@ -561,6 +584,39 @@ def test_whole_data_steps_need_data_that_can_be_read_again():
     assert failing.n_rows == 0
 
 
+def test_whole_data_steps_take_a_source():
+    X, a = sample(400)
+
+    class Source:
+        n_features, feature_names, n_rows = D, None, 400
+
+        def __iter__(self):
+            for start in range(0, 400, 150):
+                rows = slice(start, start + 150)
+                yield Block(X[rows], encode_groups({"a": a[rows]}, len(a[rows])))
+
+    from_source = FairPowerMethod(D, K, random_state=0).fit_full(Source())
+    from_array = FairPowerMethod(D, K, random_state=0).fit_full(X, {"a": a})
+    np.testing.assert_allclose(from_source.components, from_array.components, atol=1e-9)
+    with pytest.raises(ValueError, match="groups is given beside a source"):
+        FairPowerMethod(D, K).fit_full(Source(), a)
+
+
+def test_memory_is_the_documented_formula_and_not_the_block():
+    d, k, m, b = 3000, 24, 4, 4000
+    rng = np.random.default_rng(0)
+    rows, sex = rng.normal(size=(500, d)), np.arange(500) % 2
+    formula = 8 * d * (max(3 * m, 2 * m + 1, 2 * k + m + 1) + slice_rows(d, "float64")) + 8 * d * (3 * 2 + 5)
+    tracemalloc.start()
+    method = FairPowerMethod(d, k, n_unfair=m, block_size=b, power_steps=1, random_state=0)
+    for _ in range(2 * b // 500):
+        method.update(rows, sex)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert method.rows_missing == 0
+    assert peak < 1.5 * formula < 8 * d * b / 10
+
+
 # Resuming ---------------------------------------------------------------------------------------------
 
 
@@ -591,7 +647,7 @@ def test_a_damaged_state_is_refused():
         with pytest.raises(FairstreamFileError):
             FairPowerMethod.from_state({**header, **change}, arrays)
     for name in arrays:
-        with pytest.raises(FairstreamFileError, match="do not fit"):
+        with pytest.raises(FairstreamFileError, match=r"do not fit|cannot be read"):
             FairPowerMethod.from_state(header, {**arrays, name: arrays[name][:1]})
     dates = streaming().update(X[:10], {"t": [date(2020, 1, 1)] * 5 + [date(2021, 1, 1)] * 5})
     with pytest.raises(ValueError, match="cannot be stored"):

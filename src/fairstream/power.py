@@ -22,21 +22,22 @@ W and its in- and out-products, or W and U, or V, its products and U; one slice;
 from __future__ import annotations
 
 import copy
-import operator
-from collections.abc import Hashable, Iterable, Mapping
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from fairstream.blocks import Block, Matrix, encode_groups
-from fairstream.errors import FairstreamFileError, NotEnoughGroupsError
+from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
+from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray
+from fairstream.model import FairSubspace
 from fairstream.power_groups import GroupLedger, NewGroups
 from fairstream.power_plan import PowerPlan
 from fairstream.power_products import Codes, centred_slices, checked_rows, random_basis, remove_span
+from fairstream.power_state import describe, rebuild
 from fairstream.power_steps import (
     Slot,
     centre_block,
@@ -47,9 +48,6 @@ from fairstream.power_steps import (
     group_slots,
     unfair_basis_of,
 )
-
-STATE_FORMAT = 1
-_LEDGER_ARRAYS = ("counts", "means", "open_counts", "open_sums", "shift")
 
 
 class FairPowerMethod:
@@ -86,8 +84,8 @@ class FairPowerMethod:
     A row whose group is unknown counts for the total mean and covariance only.
 
     g = f - WW'f counts as zero where its length is at most 1e-8 (float32: 1e-4) of f's, and f where its
-    length is at most that part of the root of the total variance. With several comparisons U is an
-    orthonormal basis of all W and f together, singular values below the same part of the largest dropped.
+    length is at most 1e-12 (1e-6) of the root of the total variance. With several comparisons U is an
+    orthonormal basis of all W and f together, singular values up to 1e-8 (1e-4) of the largest dropped.
 
     Examples
     --------
@@ -194,14 +192,17 @@ class FairPowerMethod:
         >>> FairPowerMethod(4, 2, power_steps=20, random_state=0).fit_full(X, X[:, 0] > 0).unfair_basis.shape
         (4, 2)
         """
-        source = X
-        if sp.issparse(X) or hasattr(X, "shape") or isinstance(X, list):
+        if isinstance(X, BlockSource):
+            if groups is not None:
+                raise ValueError(
+                    "groups is given beside a source: the source's blocks bring their own groups"
+                )
+            source: Iterable[Block] = X
+        elif isinstance(X, Iterator):
+            raise ValueError("X can be read only once: pass an array or a source, or stream it with update")
+        else:
             rows = checked_rows(X, self.plan.n_features)
             source = [Block(rows, {} if groups is None else encode_groups(groups, rows.shape[0]))]
-        elif iter(X) is X:
-            raise ValueError(
-                "X can be read only once: pass an array or a source that starts anew, or stream it"
-            )
         work = self.copy()
         for _ in range(work._step, work.plan.total_steps):
             for block in source:
@@ -307,6 +308,18 @@ class FairPowerMethod:
         if self._U is None and self._step == self.plan.unfair_steps:
             self._U = unfair_basis_of(self._Q, ledger, with_means=self.plan.constraint != "covariance")
             self._Q = None
+            self._warn_of_groups_without_rows()
+
+    def _warn_of_groups_without_rows(self) -> None:
+        for attribute, known in self._ledger.entries.items():
+            empty = [label for label, entry in known.items() if not self._ledger.count(entry)]
+            if empty:
+                warnings.warn(
+                    f"groups {empty} of {attribute!r} had no row in the first phase: their gaps are unknown "
+                    "and not nulled",
+                    FairstreamWarning,
+                    stacklevel=4,
+                )
 
     # What is known so far ---------------------------------------------------------------------------
 
@@ -390,6 +403,23 @@ class FairPowerMethod:
             a: {label: ledger.mean(e) for label, e in known.items()} for a, known in ledger.entries.items()
         }
 
+    def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:
+        """Return what is known so far as a frozen `FairSubspace`; raises while there are no components."""
+        components = self.components
+        sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
+        return FairSubspace(
+            components.T,
+            self.unfair_basis.T,
+            self.mean.astype(self.plan.dtype),
+            self.explained_variance * sample,
+            self.total_variance * sample,
+            self.n_rows,
+            self.group_counts,
+            self.group_means,
+            feature_names,
+            {**self.plan.to_header(), "directions": "absolute", "solver": "power"},
+        )
+
     def copy(self) -> FairPowerMethod:
         """Return an independent copy, random generator included."""
         return copy.deepcopy(self)
@@ -398,77 +428,12 @@ class FairPowerMethod:
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything needed to go on later: a header of JSON values, and arrays (not copied)."""
-        ledger = self._ledger
-        groups = [[a, label, e] for a, known in ledger.entries.items() for label, e in known.items()]
-        for attribute, label, _ in groups:
-            if not isinstance(label, str | int | float):
-                raise ValueError(
-                    f"the label {label!r} of {attribute!r} cannot be stored: label groups by text or numbers"
-                )
-        header = {
-            "format": STATE_FORMAT,
-            "options": self.plan.to_header(),
-            "declared": self._declared,
-            "groups": groups,
-            "step": self._step,
-            "scatter": ledger.scatter,
-            "open_squares": ledger.open_squares,
-            "generator": self._generator.bit_generator.state,
-        }
-        arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
-        arrays |= {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U}
-        return header, {name: array for name, array in arrays.items() if array is not None}
+        return describe(self)
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FairPowerMethod:
         """Return the method that `to_state` described; it goes on exactly as the original would."""
-        if header.get("format") != STATE_FORMAT:
-            raise FairstreamFileError(
-                f"power state has format {header.get('format')!r}: expected {STATE_FORMAT}"
-            )
-        try:
-            method = cls(**header["options"])
-            method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
-            method._generator.bit_generator.state = header["generator"]
-            ledger = method._ledger
-            ledger.enlist({int(entry): (str(a), label) for a, label, entry in header["groups"]})
-            ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise FairstreamFileError(f"power state cannot be read: {error}") from error
-        for name in _LEDGER_ARRAYS:
-            if name in arrays:
-                setattr(ledger, name, np.array(arrays[name]))
-        for name in ("Q", "P", "U"):
-            if name in arrays:
-                setattr(method, f"_{name}", np.array(arrays[name], order="F"))
-        method._variances = np.array(arrays["variances"])
-        method._check_state()
-        return method
-
-    def _check_state(self) -> None:
-        """Refuse arrays that do not fit each other."""
-        d, ledger = self.plan.n_features, self._ledger
-        entries = 1 + sum(map(len, ledger.entries.values()))
-        small = {
-            "counts": (entries,),
-            "open_counts": (entries,),
-            "means": (entries, d),
-            "open_sums": (entries, d),
-        }
-        fits = all(getattr(ledger, name).shape == shape for name, shape in small.items())
-        fits &= self._variances.shape == (self.plan.n_components,)
-        fits &= ledger.shift is None or (ledger.shift.shape == (d,) and ledger.shift.dtype == self.plan.dtype)
-        fits &= (self._U is None) == (self._step < self.plan.unfair_steps)
-        for array in (self._Q, self._P, self._U):
-            fits &= array is None or (
-                array.ndim == 2 and array.shape[0] == d and array.dtype == self.plan.dtype
-            )
-        if fits and self._P is not None:
-            fits &= self._P.shape[1] == self._slots()[-1].place.stop and self._Q is not None
-        if not fits:
-            raise FairstreamFileError(
-                "power state has arrays that do not fit its header: the file is damaged"
-            )
+        return rebuild(cls, header, arrays)
 
 
 def _own_generator(random_state: Any) -> np.random.Generator:

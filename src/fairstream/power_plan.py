@@ -74,6 +74,13 @@ class PowerPlan:
         sizes = None if block_size is None else pair_of_counts("block_size", block_size)
         steps = pair_of_counts("power_steps", power_steps)
         m = _checked_n_unfair(n_unfair)
+        most = max(m.values()) if isinstance(m, dict) else m
+        if constraint == "covariance" and most == 0:
+            raise ValueError('n_unfair is 0 with constraint "covariance", which nulls nothing: use "none"')
+        if constraint in ("covariance", "all") and k + most > d:
+            raise ValueError(
+                f"n_components is {k}, n_unfair {most}, n_features {d}: keep the sum within features"
+            )
         return cls(d, k, m, constraint, sizes, steps, on_empty_group, np.dtype(dtype))
 
     def to_header(self) -> dict[str, Any]:

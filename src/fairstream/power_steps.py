@@ -6,15 +6,14 @@ whichever of W and V the step multiplies with, P the block's products with it. A
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray, eigh, orthonormalise_in_place, small_lapack
 from fairstream.power_groups import GroupLedger, open_sums
 from fairstream.power_products import (
@@ -126,7 +125,7 @@ def gap_step(
 def unfair_basis_of(W: FloatArray, ledger: GroupLedger, *, with_means: bool) -> FloatArray:
     """Return U = [W | g/|g|] or, for several comparisons, a basis of all W and all mean gaps f together."""
     rtol = 1e-8 if W.dtype == np.float64 else 1e-4
-    gaps = _unit_mean_gaps(ledger, rtol) if with_means else []
+    gaps = _unit_mean_gaps(ledger, W.dtype) if with_means else []
     U = np.zeros((W.shape[0], W.shape[1] + len(gaps)), dtype=W.dtype, order="F")
     U[:, : W.shape[1]] = W
     for column, gap in enumerate(gaps, start=W.shape[1]):
@@ -145,19 +144,16 @@ def unfair_basis_of(W: FloatArray, ledger: GroupLedger, *, with_means: bool) -> 
     return U
 
 
-def _unit_mean_gaps(ledger: GroupLedger, rtol: float) -> list[NDArray[np.float64]]:
-    """Return f/|f| of every comparison, without those that are zero to rounding."""
+def _unit_mean_gaps(ledger: GroupLedger, dtype: np.dtype[Any]) -> list[NDArray[np.float64]]:
+    """Return f/|f| of every comparison, without those unknown or zero to rounding."""
     gaps = []
-    for attribute, label, entry in ledger.comparisons():
+    noise = (1e-12 if dtype == np.float64 else 1e-6) * np.sqrt(ledger.total_variance())
+    for attribute, _, entry in ledger.comparisons():
         gap = ledger.mean_gap(attribute, entry)
         if gap is None:
-            warnings.warn(
-                f"group {label!r} of {attribute!r}, or all groups beside it, had no row in the first phase: "
-                "its mean gap is not known and not nulled",
-                FairstreamWarning,
-                stacklevel=6,
-            )
-        elif (length := float(np.linalg.norm(gap))) > rtol * np.sqrt(ledger.total_variance()):
+            continue
+        length = float(np.linalg.norm(gap))
+        if length > noise:
             gaps.append(gap / length)
     return gaps
 
