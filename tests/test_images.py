@@ -1,4 +1,4 @@
-"""The image source: folder and zip, labels, layout, decoders, faults; and genuine CelebA where it is on disk."""
+"""The image source: folder and zip, labels, layout, decoders, faults; genuine CelebA where it is on disk."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_a_broken_first_image_is_skipped_too(tmp_path):
     source = open_source(write_folder(tmp_path, files), on_error="skip")
     assert source.n_features == 3 * HEIGHT * WIDTH
     assert sum(block.n_rows for block in source) == 1
-    with pytest.raises(ValueError, match="a.jpg cannot be used"):
+    with pytest.raises(ValueError, match=r"a\.jpg cannot be used"):
         open_source(tmp_path).n_features
     with pytest.raises(ValueError, match="not one of 1 images"):
         open_source(tmp_path, names=["a.jpg"], on_error="skip").n_features
@@ -270,7 +270,7 @@ def test_large_images_are_refused_before_decoding(tmp_path, ending, monkeypatch)
 
     monkeypatch.setattr(simplejpeg, "decode_jpeg", never)
     monkeypatch.setattr(image_decoding, "_decode_with_pillow", never)
-    with pytest.raises(ValueError, match="40 x 30 pixels, more than max_pixels=1,199"):
+    with pytest.raises(ValueError, match="40 x 30 pixels, more than max_pixels"):
         list(open_source(folder, max_pixels=1_199))
     # The control: an image at the cap is decoded.
     with pytest.raises(AssertionError, match="decoded"):
@@ -294,7 +294,7 @@ def test_a_damaged_archive_member_is_named(tmp_path):
             offset = archive.getinfo("faces/020.png").header_offset
         data[offset + 300] ^= 0xFF
         path.write_bytes(data)
-        with pytest.raises(ValueError, match="faces/020.png cannot be used: it"):
+        with pytest.raises(ValueError, match=r"faces/020\.png cannot be used: it"):
             list(open_source(path))
         assert sum(block.n_rows for block in open_source(path, on_error="skip")) == N - 1
 

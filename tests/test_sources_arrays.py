@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ class ArrayContract(SourceContract):
     """Opens what `data` makes of a folder, with labels passed in."""
 
     matrix = X
-    options: dict = {}
+    options: ClassVar = {}
 
     def data(self, tmp_path):
         return self.matrix
@@ -81,7 +82,7 @@ class TestMemoryMap(ArrayContract):
 
 
 class TestNpz(ArrayContract):
-    options = {"key": "rows"}
+    options: ClassVar = {"key": "rows"}
 
     def data(self, tmp_path):
         np.savez(tmp_path / "X.npz", other=Y, rows=X)

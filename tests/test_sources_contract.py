@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -111,10 +112,10 @@ class WrongLength(GoodSource):
 
 
 class LeavesAFileOpen(GoodSource):
-    left = []
+    left: ClassVar = []
 
     def __iter__(self):
-        self.left.append(open(__file__, "rb"))
+        self.left.append(open(__file__, "rb"))  # noqa: SIM115
         return super().__iter__()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 import zipfile
@@ -147,7 +146,7 @@ class FileRows:
         return rows
 
     def _read_mapped(self, start: int, stop: int) -> NDArray[Any]:
-        # Column by column on disk: map, copy this block's rows and unmap, so that no mapping outlives a block.
+        # Column by column on disk: map, copy this block's rows, unmap, so that no mapping outlives a block.
         order = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
         return np.array(order[start:stop], order="C").reshape(stop - start, -1)
 
@@ -284,7 +283,7 @@ def fill(stream: IO[bytes], array: NDArray[Any]) -> None:
     """Read exactly as many bytes as the array holds."""
     if array.nbytes == 0:
         return
-    view = memoryview(array.reshape(-1)).cast("B")
+    view = array.reshape(-1).view(np.uint8).data
     while view:
         count = stream.readinto(view)  # type: ignore[attr-defined]
         if not count:
@@ -301,7 +300,7 @@ def _open_stream(path: str | Path, member: str | None) -> Iterator[IO[bytes]]:
     if member is None:
         with open(path, "rb", buffering=0) as raw:
             # FileIO.readinto goes straight into the block; only the header is read in small pieces.
-            yield raw  # type: ignore[misc]
+            yield raw
     else:
         with zipfile.ZipFile(path) as archive, archive.open(member + ".npy") as stream:
             yield stream
@@ -324,10 +323,7 @@ def _member_header(path: str, member: str) -> tuple[tuple[int, ...], bool, np.dt
 
 
 def _skip_to(stream: IO[bytes], offset: int) -> None:
-    if isinstance(stream, io.RawIOBase) and stream.seekable():
-        stream.seek(offset)
-    else:
-        stream.read(offset)
+    stream.seek(offset)
 
 
 def _load_member(path: Path, members: list[str], name: str, argument: str) -> NDArray[Any]:
@@ -343,7 +339,8 @@ def _load_member(path: Path, members: list[str], name: str, argument: str) -> ND
 
 def _whole_file_map(data: Any) -> FileRows | None:
     """See the file behind an untouched memory map, so that pickling sends a path and not the rows."""
-    if not (isinstance(data, np.memmap) and isinstance(data.base, mmap.mmap)):
+    owner: Any = getattr(data, "base", None)
+    if not isinstance(data, np.memmap) or not isinstance(owner, mmap.mmap):
         return None
     if data.filename is None or data.mode == "c" or not data.flags.c_contiguous:
         return None

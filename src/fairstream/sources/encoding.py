@@ -50,7 +50,7 @@ class NumberColumn:
         self._missing = 0
 
     def learn(self, column: Any) -> None:
-        """Add a part of the column to the count, mean and scatter (Chan's update, so large offsets do no harm)."""
+        """Add a part of the column: Chan's update of count, mean and scatter, so large offsets do no harm."""
         values = _numbers(column)
         missing = np.isnan(values)
         self._missing += int(missing.any(axis=1).sum())
@@ -121,7 +121,7 @@ class CategoryColumn:
                 self._counts[value] = self._counts.get(value, 0) + count
         if len(self._counts) > MAX_CATEGORIES:
             raise ValueError(
-                f"column {self.name!r} has more than {MAX_CATEGORIES:,} categories: it looks like a name or number, "
+                f"column {self.name!r} has more than {MAX_CATEGORIES:,} categories: it looks like a name, "
                 "leave it out of features"
             )
 
@@ -142,7 +142,8 @@ class CategoryColumn:
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
             listed = list(self._counts)[:_TOO_MANY_TO_NAME]
             raise ValueError(
-                f"categories[{self.name!r}] holds {listed}, the column holds {values.type}: give values of that type"
+                f"categories[{self.name!r}] holds {listed}, the column holds {values.type}: "
+                "give values of that type"
             ) from None
         codes = pc.index_in(values, value_set=known)
         found = codes.is_valid().to_numpy(zero_copy_only=False)
@@ -198,7 +199,7 @@ class TableEncoder:
             if kind in ("other", "empty"):
                 held = "no value" if kind == "empty" else f"{arrow_type} values"
                 raise ValueError(
-                    f"column {name!r} holds {held}: convert it to numbers or text, or leave it out of features"
+                    f"column {name!r} holds {held}: convert it to numbers or text, or leave it out"
                 )
             if kind == "category" or name in categories:
                 columns.append(CategoryColumn(name, categories.get(name), impute=impute == "mean"))
@@ -273,7 +274,8 @@ def missing_values(name: str, count: int, where: str) -> ValueError:
     """Return the error for missing values."""
     values = "1 missing value" if count == 1 else f"{count:,} missing values"
     return ValueError(
-        f'column {name!r} has {values} in {where}: pass impute="mean", drop those rows, or leave it out of features'
+        f'column {name!r} has {values} in {where}: pass impute="mean", drop those rows, '
+        "or leave it out of features"
     )
 
 

@@ -38,10 +38,10 @@ def read_celeba(
     with open(path, encoding="utf-8") as file:
         count, header = file.readline().strip(), file.readline().split()
         if not count.isdigit() or not header:
-            raise ValueError(f"{path} is not in the CelebA format: line 1 must hold a count, line 2 the names")
+            raise ValueError(f"{path} is not in the CelebA format: line 1 holds a count, line 2 the names")
         for name in sensitive:
             if name not in header:
-                raise ValueError(f"sensitive names {name!r}, {path} has {', '.join(header)}: name one of these")
+                raise ValueError(f"sensitive names {name!r}, {path} has {', '.join(header)}: name one")
         wanted = [header.index(name) + 1 for name in sensitive]
         names, values, n_lines = [], [], 0
         for line in file:
@@ -52,7 +52,8 @@ def read_celeba(
             cells = line.split()
             if len(cells) != len(header) + 1:
                 raise ValueError(
-                    f"{path} has {len(cells) - 1} values for {name} and {len(header)} attributes: download it again"
+                    f"{path} has {len(cells) - 1} values for {name} and {len(header)} attributes: "
+                    "download it again"
                 )
             names.append(name)
             values.append([cells[j] for j in wanted])

@@ -35,8 +35,8 @@ class ImageSource:
     """Blocks of images, one flattened uint8 image per row, channel by channel.
 
     Row layout is planar: all of red, then green, then blue, each height x width in C order, so that
-    ``X[:, source.channel_slices[0]]`` is the red channel. Blocks are decoded in worker threads while earlier ones
-    are worked on; at most `prefetch` + 1 blocks exist at a time.
+    ``X[:, source.channel_slices[0]]`` is the red channel. Blocks are decoded in worker threads while
+    earlier ones are worked on; at most `prefetch` + 1 blocks exist at a time.
 
     Parameters
     ----------
@@ -192,9 +192,7 @@ class ImageSource:
             return Block(decoding.pixels, groups)
         if self._on_error == "raise":
             index, reason = broken[0]
-            raise ValueError(
-                f'{self._files.place}: image {self._names[index]} cannot be used: {reason}; pass on_error="skip" to go on'
-            )
+            raise self._unusable(self._names[index], reason)
         whole = np.ones(len(decoding.pixels), dtype=bool)
         for index, _ in broken:
             self._skipped.add(self._names[index])
@@ -228,11 +226,14 @@ class ImageSource:
                 return size_of(read(name))
             except (ValueError, OSError) as error:
                 if self._on_error == "raise":
-                    raise ValueError(
-                        f'{self._files.place}: image {name} cannot be used: {error}; pass on_error="skip" to go on'
-                    ) from None
+                    raise self._unusable(name, error) from None
         raise ValueError(
             f"{self._files.place}: not one of {len(self._names):,} images can be read: check the files"
+        )
+
+    def _unusable(self, name: str, reason: object) -> ValueError:
+        return ValueError(
+            f'{self._files.place}: image {name} cannot be used: {reason}; pass on_error="skip" to go on'
         )
 
 
@@ -247,9 +248,10 @@ def open_images(
 ) -> ImageSource:
     """Open a folder or zip of images, with labels from an attribute table or passed in.
 
-    With `attributes` (a path to a CelebA text file, CSV or Parquet, or a frame), `sensitive` lists its columns; rows
-    whose image is not there are left out and counted in `n_without_image`, images without a row are left out. With
-    `names`, these images are read in this order, and `sensitive` may hold one label for each.
+    With `attributes` (a path to a CelebA text file, CSV or Parquet, or a frame), `sensitive` lists its
+    columns; rows whose image is not there are left out and counted in `n_without_image`, images without a
+    row are left out. With `names`, these images are read in this order, and `sensitive` may hold one label
+    for each.
     """
     files = open_files(path)
     index = index_by_name(files.names)

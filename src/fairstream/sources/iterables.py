@@ -103,8 +103,8 @@ class IterableSource:
         if self._one_shot:
             if self._started:
                 raise ValueError(
-                    "the generator can be read once only, and has been: pass a list, or a function that returns "
-                    "the generator"
+                    "the generator can be read once only, and has been: pass a list, or a function that "
+                    "returns the generator"
                 )
             self._started = True
         items = self._items() if callable(self._items) else self._items

@@ -184,7 +184,7 @@ def _column_indices(sensitive: object, n_rows: int) -> list[int] | None:
 def _checked_index(argument: str, index: int, n_columns: int) -> int:
     if not -n_columns <= index < n_columns:
         raise ValueError(
-            f"{argument} names column {index}, X has {n_columns} columns: pass indices from 0 to {n_columns - 1}"
+            f"{argument} names column {index}, X has {n_columns} columns: pass indices below {n_columns}"
             + (", or one label per row" if argument == "sensitive" else "")
         )
     return index % n_columns

@@ -76,13 +76,14 @@ def open_source(
     Parameters
     ----------
     data : path, array, frame, store, iterable or callable
-        A file or folder: .npy, .npz (numpy or scipy sparse), .csv (also .gz), .parquet (file, folder or glob), .zarr,
-        .h5, a folder or .zip of images. In memory: a numpy array or memory map, a scipy sparse matrix, a frame of
-        pandas, polars or pyarrow, anything with ``__arrow_c_stream__``, an h5py or zarr array or group. Any iterable
-        of (X, labels), a torch DataLoader say, or a callable that returns one. A block source passes through.
+        A file or folder: .npy, .npz (numpy or scipy sparse), .csv (also .gz), .parquet (file, folder or
+        glob), .zarr, .h5, a folder or .zip of images. In memory: a numpy array or memory map, a scipy sparse
+        matrix, a frame of pandas, polars or pyarrow, anything with ``__arrow_c_stream__``, an h5py or zarr
+        array or group. Any iterable of (X, labels), a torch DataLoader say, or a callable that returns one.
+        A block source passes through.
     sensitive : list of str, list of int, labels, optional
-        Names of columns (tables), of sibling arrays (stores, .npz) or of attributes (images); indices of columns
-        (matrices); or the labels themselves, one per row, in any form that `encode_groups` takes.
+        Names of columns (tables), of sibling arrays (stores, .npz) or of attributes (images); indices of
+        columns (matrices); or the labels themselves, one per row, in any form that `encode_groups` takes.
     features : list, optional
         The columns that make up X, by name (tables) or index (matrices). By default all but the sensitive
         ones and the target; a sensitive column that is listed here stays.
@@ -95,9 +96,9 @@ def open_source(
 
         - matrices and tables: ``keep_sensitive`` (leave sensitive columns among the features);
         - tables: ``categories`` ({column: [values]}; None for the values makes a numeric column categorical),
-          ``standardize`` (numeric columns to mean 0 and population standard deviation 1), ``impute="mean"`` (a missing
-          number becomes the column's mean, a missing category the shares of the categories). Categories not given,
-          ``standardize`` and ``impute`` take one first pass;
+          ``standardize`` (numeric columns to mean 0 and population standard deviation 1),
+          ``impute="mean"`` (a missing number becomes the column's mean, a missing category the shares of the
+          categories). Categories not given, ``standardize`` and ``impute`` take one first pass;
         - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``;
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
@@ -106,7 +107,8 @@ def open_source(
     Returns
     -------
     BlockSource
-        Iterate it for `Block(X, groups, target)`; it knows `n_features`, `feature_names` and, where it can, `n_rows`.
+        Iterate it for `Block(X, groups, target)`; it knows `n_features`, `feature_names` and, where it can,
+        `n_rows`.
 
     Examples
     --------
@@ -135,7 +137,8 @@ def open_source(
     unknown = [name for name in options if name not in allowed]
     if unknown:
         listed = ", ".join(("sensitive", "block_size", *allowed))
-        raise ValueError(f"{unknown[0]} does not apply to {_KINDS[kind].words}: leave it out (options: {listed})")
+        words = _KINDS[kind].words
+        raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
     return _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
 
 
@@ -206,5 +209,6 @@ def _kind_of_object(data: Any) -> str:
     if isinstance(data, Iterable) and not isinstance(data, bytes | dict | set):
         return "iterable"
     raise ValueError(
-        f"a {type(data).__name__} cannot be opened: pass a path, an array, a frame, or an iterable of (X, labels)"
+        f"a {type(data).__name__} cannot be opened: pass a path, an array, a frame, "
+        "or an iterable of (X, labels)"
     )

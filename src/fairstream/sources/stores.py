@@ -152,7 +152,8 @@ class StoreSource:
         shape = tuple(opened[name].shape)
         if shape != self._shape[:1]:
             raise ValueError(
-                f"{argument} {name!r} has shape {shape}, X has {self._shape[0]:,} rows: store one value per row"
+                f"{argument} {name!r} has shape {shape}, X has {self._shape[0]:,} rows: "
+                "store one value per row"
             )
 
 

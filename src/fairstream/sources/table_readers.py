@@ -83,7 +83,8 @@ class FrameReader:
             return pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
         except pa.ArrowException as error:
             raise ValueError(
-                f"the pandas frame has a column of mixed types ({first_line(error)}): give it one type with .astype"
+                f"the pandas frame has a column of mixed types ({first_line(error)}): "
+                "give it one type with .astype"
             ) from None
 
 
@@ -112,7 +113,8 @@ class StreamReader:
         """Yield record batches as the stream gives them."""
         if self._spent:
             raise ValueError(
-                f"{self.place} can be read once only, and has been: pass a Table, or open the file it came from"
+                f"{self.place} can be read once only, and has been: pass a Table, or open the file "
+                "it came from"
             )
         self._spent = self.one_shot
         reader = self._stream if self.one_shot else pa.RecordBatchReader.from_stream(self._stream)
@@ -223,9 +225,9 @@ class CsvReader:
 
     @contextmanager
     def _stream(self) -> Iterator[Any]:
-        with reading(self.place, "clean the file, or fix a type with column_types={name: type}"):
-            with pa.input_stream(self.place, compression="detect") as stream:
-                yield stream
+        way_out = "clean the file, or fix a type with column_types={name: type}"
+        with reading(self.place, way_out), pa.input_stream(self.place, compression="detect") as stream:
+            yield stream
 
     def _parsing(self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
         convert = pyarrow.csv.ConvertOptions(

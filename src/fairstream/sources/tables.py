@@ -53,7 +53,8 @@ class TableSource:
         if keep_sensitive and (features is not None or not (sensitive or hidden)):
             other = "features" if features is not None else "no sensitive column"
             raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
-        check_columns(reader, sensitive=sensitive, features=features or (), target=target and [target] or ())
+        targets = () if target is None else (target,)
+        check_columns(reader, sensitive=sensitive, features=features or (), target=targets)
         left_out = {target} if keep_sensitive else {target, *sensitive, *hidden}
         chosen = (
             [name for name in reader.schema.names if name not in left_out]
@@ -72,8 +73,8 @@ class TableSource:
         self._n_rows = reader.n_rows if not isinstance(reader, ParquetReader) else None
         if reader.one_shot and self._encoder.columns_to_learn:
             raise ValueError(
-                f"{reader.place} can be read once only, and column {self._encoder.columns_to_learn[0]!r} needs a first "
-                "pass: give its categories=..., leave standardize and impute out, or pass a Table"
+                f"{reader.place} can be read once only, and column {self._encoder.columns_to_learn[0]!r} "
+                "needs a first pass: give its categories, leave standardize and impute out, or pass a Table"
             )
 
     @property
@@ -89,7 +90,7 @@ class TableSource:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the columns, "column=category" for one-hot ones (makes the first pass where one is needed)."""
+        """Names of the columns, "column=category" for one-hot ones (makes the first pass if needed)."""
         self._learn()
         return self._encoder.feature_names
 
@@ -130,7 +131,8 @@ class TableSource:
             self._n_rows = count
         elif count != self._n_rows:
             raise ValueError(
-                f"{self._reader.place} had {self._n_rows:,} rows and now has {count:,}: it must not change while it is read"
+                f"{self._reader.place} had {self._n_rows:,} rows and now has {count:,}: "
+                "it must not change while it is read"
             )
 
 
@@ -217,7 +219,8 @@ def _labelled(reader: TableReader, *, sensitive: object = None, **options: Any) 
         return TableSource(reader, sensitive=names or (), **options)
     if reader.n_rows is None:
         raise ValueError(
-            f"sensitive holds labels, and the length of {reader.place} is not known beforehand: name columns instead"
+            f"sensitive holds labels, and the length of {reader.place} is not known beforehand: "
+            "name columns instead"
         )
     attributes = encode_groups(sensitive, reader.n_rows)
     # df["sex"] passed beside df: the column it came from is as sensitive as the labels are.
