@@ -135,8 +135,8 @@ def _fit_with_checkpoints(
     rows = saved_rows = skipped = 0
     if folder.files() and not resume:
         raise ValueError(
-            f"checkpoint={str(folder.path)!r} already holds a fit: pass resume=True to go on, or name another "
-            "folder"
+            f"checkpoint={str(folder.path)!r} already holds a fit: pass resume=True to go on, or name "
+            "another folder"
         )
     found = folder.newest()
     if found is not None:
@@ -196,12 +196,12 @@ def _check_same_fit(found: Checkpoint, estimator: FairStreamingPCA, source: Bloc
     for name, then in found.estimator.get_params(deep=False).items():
         if then != now[name]:
             raise ValueError(
-                f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then!r}: resume "
-                "with that, or begin anew in another folder"
+                f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then!r}: "
+                "resume with that, or begin anew in another folder"
             )
     if source.feature_names != found.estimator.moments_.feature_names:
         raise ValueError(
-            f"the source has other column names than the checkpoint {found.path.name}: it belongs to other data"
+            f"the source has other column names than {found.path.name}: it belongs to other data"
         )
     if source.n_features != found.estimator.n_features_in_:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,9 +149,24 @@ class LabelledSource:
         return self._source.feature_names
 
     @property
+    def encoding(self) -> Mapping[str, Any] | None:
+        """How table columns become features, None where the source within is no table."""
+        return getattr(self._source, "encoding", None)
+
+    @property
     def n_rows(self) -> int | None:
         """Number of rows."""
         return self._n_rows
+
+    @property
+    def block_size(self) -> int | None:
+        """Rows of every block but the last."""
+        return getattr(self._source, "block_size", None)
+
+    @property
+    def encoding(self) -> Any:
+        """How the columns of a table within become features, None for anything else."""
+        return getattr(self._source, "encoding", None)
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order, each with its rows' labels."""

@@ -25,7 +25,7 @@ class _Kind(NamedTuple):
 
 
 _MATRIX = ("features", "target", "keep_sensitive")
-_TABLE = (*_MATRIX, "categories", "standardize", "impute")
+_TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
 _STORE = ("features", "target", "key")
 _CSV = ("delimiter", "column_names", "column_types")
 _NAMING = ("attributes", "name_column", "names")
@@ -98,7 +98,8 @@ def open_source(
         - tables: ``categories`` ({column: [values]}; None for the values makes a numeric column categorical),
           ``standardize`` (numeric columns to mean 0 and population standard deviation 1),
           ``impute="mean"`` (a missing number becomes the column's mean, a missing category the shares of the
-          categories). Categories not given, ``standardize`` and ``impute`` take one first pass;
+          categories). Categories not given, ``standardize`` and ``impute`` take one first pass. Or
+          ``encoding``, another source's `encoding`, to turn columns into the very same features;
         - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``;
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,

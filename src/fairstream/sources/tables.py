@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from fairstream.blocks import Block, BlockSource, encode_groups
+from fairstream.sources import encoding_state
 from fairstream.sources.encoding import TableEncoder, encode_labels, target_values
 from fairstream.sources.labels import LabelledSource, listed_names
 from fairstream.sources.rows import check_block_size, default_block_size
@@ -42,18 +43,40 @@ class TableSource:
         categories: Mapping[str, Sequence[Hashable] | None] | None = None,
         standardize: bool = False,
         impute: str | None = None,
+        encoding: Mapping[str, Any] | None = None,
+        encoding: Mapping[str, Any] | None = None,
         block_size: int | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
         self._reader = reader
         self._sensitive = tuple(sensitive)
         self._target = target
+        if encoding is not None:
+            fixed = {
+                "features": features is not None, "keep_sensitive": keep_sensitive, "categories": categories is not None,
+                "standardize": standardize, "impute": impute is not None,
+            }  # fmt: skip
+            if any(fixed.values()):
+                argument = next(name for name, given in fixed.items() if given)
+                raise ValueError(f"{argument} does not apply beside encoding, which settles it: leave it out")
+            features = [column["name"] for column in encoding["columns"]]
         if features is not None and (isinstance(features, str) or listed_names(list(features)) is None):
             raise ValueError(f"features is {features!r}: pass a list of column names")
         if keep_sensitive and (features is not None or not (sensitive or hidden)):
             other = "features" if features is not None else "no sensitive column"
             raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
         targets = () if target is None else (target,)
+        if encoding is not None:
+            for name, value in (("features", features), ("categories", categories), ("impute", impute)):
+                if value is not None:
+                    raise ValueError(
+                        f"{name} does not apply beside encoding, which says it all: leave it out"
+                    )
+            if standardize or keep_sensitive:
+                raise ValueError(
+                    "standardize and keep_sensitive do not apply beside encoding: leave them out"
+                )
+            features = encoding_state.feature_columns(encoding)
         check_columns(reader, sensitive=sensitive, features=features or (), target=targets)
         left_out = {target} if keep_sensitive else {target, *sensitive, *hidden}
         chosen = (
@@ -66,12 +89,15 @@ class TableSource:
                 f"{reader.place} has no column left for the features: name them with features=[...]"
             )
         self._features = tuple(chosen)
-        self._encoder = TableEncoder.plan(
-            reader.schema, chosen, categories=categories or {}, standardize=standardize, impute=impute
-        )
+        if encoding is not None:
+            self._encoder = TableEncoder.restored(reader.schema, encoding)
+        else:
+            self._encoder = TableEncoder.plan(
+                reader.schema, chosen, categories=categories or {}, standardize=standardize, impute=impute
+            )
         self._block_size = check_block_size(block_size)
         self._n_rows = reader.n_rows if not isinstance(reader, ParquetReader) else None
-        if reader.one_shot and self._encoder.columns_to_learn:
+        if reader.one_shot and self._encoder.columns_to_learn and not self._encoder.learned:
             raise ValueError(
                 f"{reader.place} can be read once only, and column {self._encoder.columns_to_learn[0]!r} "
                 "needs a first pass: give its categories, leave standardize and impute out, or pass a Table"
@@ -93,6 +119,18 @@ class TableSource:
         """Names of the columns, "column=category" for one-hot ones (makes the first pass if needed)."""
         self._learn()
         return self._encoder.feature_names
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """How columns become features, as plain data: pass it as `encoding` to read another table alike."""
+        self._learn()
+        return self._encoder.to_state()
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """How the columns become features, as plain values: pass it as `encoding` to encode other rows alike."""
+        self._learn()
+        return encoding_state.describe(self._encoder)
 
     @property
     def n_rows(self) -> int | None:
