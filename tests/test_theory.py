@@ -9,6 +9,7 @@ import pytest
 from fairstream.datasets.synthetic import SyntheticStream, synthetic_stream
 from fairstream.linalg import principal_angles
 from fairstream.moments import GroupMoments
+from fairstream.power import FairPowerMethod
 from fairstream.theory import (
     PafoConstants,
     pafo_check,
@@ -413,3 +414,40 @@ def test_the_interval_is_clopper_and_pearsons():
     assert never.interval == pytest.approx((0.0, 1 - 0.025 ** (1 / 6)))
     with pytest.raises(ValueError, match="n_trials is 0"):
         pafo_check(lambda fresh: truth.V, stream, truth, 0.1, 0.1, n_trials=0)
+
+
+# The paper's own learner ----------------------------------------------------------------------------
+
+
+def power_learner(blocks, steps):
+    def learn(stream):
+        method = FairPowerMethod(
+            stream.n_features,
+            1,
+            constraint="covariance",
+            block_size=blocks,
+            power_steps=steps,
+            groups={"group": (0, 1)},
+            on_empty_group="zero",
+            random_state=stream.seed,
+        )
+        for block in stream.blocks(65_536, blocks[0] * steps[0] + blocks[1] * steps[1]):
+            method.update(block.X, block.groups)
+        return method.components
+
+    return learn
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.errors.FairstreamWarning")  # the handful may lack a group
+def test_fnpm_keeps_its_promise_with_far_fewer_rows_than_planned_and_not_with_a_handful():
+    spectra = np.full((2, 4), 1e-6)
+    spectra[1, 0], spectra[0, 1] = 1.0, 0.35
+    stream = axis_stream(spectra, np.zeros(4), p=0.35, distribution="rademacher")
+    plan = pafo_plan(pafo_constants(stream, 1, 1), 0.1, 0.1, 0.5)
+    truth = stream.population(1, 1, "covariance")
+    assert plan.n_rows < 1e9
+    enough = tuple(math.ceil(n / 1e5) for n in plan.block_size)
+    check = pafo_check(power_learner(enough, plan.power_steps), stream, truth, 0.1, 0.1, n_trials=12)
+    assert check.confirms(plan.delta)
+    handful = pafo_check(power_learner((2, 2), (2, 1)), stream, truth, 0.1, 0.1, n_trials=30)
+    assert handful.refutes(0.2)
