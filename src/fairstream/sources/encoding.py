@@ -44,6 +44,9 @@ class NumberColumn:
         self.feature_names = [f"{name}_{j}" for j in range(self.width)] if is_list else [name]
         self.needs_pass = standardize or impute
         self._standardize, self._impute = standardize, impute
+        self._centre: NDArray[np.float64] | None = None
+        self._scale: NDArray[np.float64] | None = None
+        self._fill: NDArray[np.float64] | None = None
         self._count = np.zeros(self.width)
         self._mean = np.zeros(self.width)
         self._scatter = np.zeros(self.width)
@@ -64,26 +67,51 @@ class NumberColumn:
         self._count += count
 
     def finish(self) -> None:
-        """Check what the first pass saw."""
+        """Check what the first pass saw and keep what encoding needs of it."""
         if self._missing and not self._impute:
             raise missing_values(self.name, self._missing, "the table")
-        if self._impute and not self._count.all():
-            raise ValueError(f"column {self.name!r} has no value to take a mean of: leave it out of features")
+        if self._impute:
+            if not self._count.all():
+                raise ValueError(
+                    f"column {self.name!r} has no value to take a mean of: leave it out of features"
+                )
+            self._fill = self._mean
+        if self._standardize:
+            scale = np.sqrt(self._scatter / np.maximum(self._count, 1))
+            # A constant column has only rounding for a spread: centred, not blown up.
+            scale[scale <= 1e-12 * np.maximum(np.abs(self._mean), 1e-300)] = 1.0
+            self._centre, self._scale = self._mean, scale
 
     def encode(self, column: Any, out: NDArray[np.float64], where: str) -> None:
         """Write the features of some rows into `out`."""
         values = _numbers(column)
         missing = np.isnan(values)
         if missing.any():
-            if not self._impute:
+            if self._fill is None:
                 raise missing_values(self.name, int(missing.any(axis=1).sum()), where)
-            values = np.where(missing, self._mean, values)
-        if self._standardize:
-            scale = np.sqrt(self._scatter / np.maximum(self._count, 1))
-            # A constant column has only rounding for a spread: centred, not blown up.
-            scale[scale <= 1e-12 * np.maximum(np.abs(self._mean), 1e-300)] = 1.0
-            values = (values - self._mean) / scale
+            values = np.where(missing, self._fill, values)
+        if self._centre is not None:
+            values = (values - self._centre) / self._scale
         out[:] = values
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what encoding needs as plain data."""
+        state: dict[str, Any] = {"name": self.name, "kind": "number", "width": self.width}
+        for key, values in (("centre", self._centre), ("scale", self._scale), ("fill", self._fill)):
+            if values is not None:
+                state[key] = values.tolist()
+        return state
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` returned."""
+        if state["width"] != self.width:
+            raise ValueError(
+                f"column {self.name!r} has lists of {self.width} numbers, the encoding {state['width']}: "
+                "pass the table this model was made for"
+            )
+        for key in ("centre", "scale", "fill"):
+            if key in state:
+                setattr(self, f"_{key}", np.array(state[key], dtype=np.float64))
 
 
 class CategoryColumn:
@@ -95,6 +123,7 @@ class CategoryColumn:
         self._given = categories is not None
         self._impute = impute
         self._counts: dict[Hashable, int] = dict.fromkeys(categories or (), 0)
+        self._fill: NDArray[np.float64] | None = None
         self._missing = 0
         if categories is not None and (not categories or len(self._counts) < len(categories)):
             raise ValueError(f"categories[{name!r}] is {categories!r}: list each category once, at least one")
@@ -133,6 +162,9 @@ class CategoryColumn:
             raise ValueError(f"column {self.name!r} has no value at all: leave it out of features")
         if not self._given:
             self._counts = {label: self._counts[label] for label in sorted(self._counts, key=label_order)}
+        if self._impute:
+            counts = np.array(list(self._counts.values()), dtype=np.float64)
+            self._fill = counts / counts.sum()
 
     def encode(self, column: Any, out: NDArray[np.float64], where: str) -> None:
         """Write the features of some rows into `out`."""
@@ -155,10 +187,21 @@ class CategoryColumn:
         rows = np.flatnonzero(found)
         out[rows, codes.fill_null(0).to_numpy(zero_copy_only=False)[rows]] = 1.0
         if missing.any():
-            if not self._impute:
+            if self._fill is None:
                 raise missing_values(self.name, int(missing.sum()), where)
-            counts = np.array(list(self._counts.values()), dtype=np.float64)
-            out[missing] = counts / counts.sum()
+            out[missing] = self._fill
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what encoding needs as plain data."""
+        state: dict[str, Any] = {"name": self.name, "kind": "category", "categories": list(self._counts)}
+        if self._fill is not None:
+            state["fill"] = self._fill.tolist()
+        return state
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` returned (the categories were given)."""
+        if "fill" in state:
+            self._fill = np.array(state["fill"], dtype=np.float64)
 
     def _unseen(self, values: list[Any]) -> ValueError:
         origin = "is not in categories" if self._given else "was not there in the first pass"
@@ -208,6 +251,31 @@ class TableEncoder:
                     NumberColumn(name, arrow_type, standardize=standardize, impute=impute == "mean")
                 )
         return cls(columns)
+
+    @classmethod
+    def restored(cls, schema: Any, encoding: Mapping[str, Any]) -> TableEncoder:
+        """Build the encoder that `to_state` described, for a table with this schema."""
+        columns: list[NumberColumn | CategoryColumn] = []
+        for state in encoding["columns"]:
+            arrow_type = schema.field(state["name"]).type
+            found = column_kind(arrow_type)
+            if found != state["kind"] and (state["kind"] == "number" or found != "number"):
+                raise ValueError(
+                    f"column {state['name']!r} holds {arrow_type} values, the encoding wants a {state['kind']}: "
+                    "pass the table this model was made for"
+                )
+            column: NumberColumn | CategoryColumn
+            if state["kind"] == "number":
+                column = NumberColumn(state["name"], arrow_type, standardize=False, impute=False)
+            else:
+                column = CategoryColumn(state["name"], state["categories"], impute=False)
+            column.restore(state)
+            columns.append(column)
+        return cls(columns)
+
+    def to_state(self) -> dict[str, Any]:
+        """Return, as plain data, how columns become features."""
+        return {"columns": [column.to_state() for column in self.columns]}
 
     @property
     def columns_to_learn(self) -> list[str]:

@@ -163,11 +163,6 @@ class LabelledSource:
         """Rows of every block but the last."""
         return getattr(self._source, "block_size", None)
 
-    @property
-    def encoding(self) -> Any:
-        """How the columns of a table within become features, None for anything else."""
-        return getattr(self._source, "encoding", None)
-
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order, each with its rows' labels."""
         start = 0

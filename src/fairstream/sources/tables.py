@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from fairstream.blocks import Block, BlockSource, encode_groups
-from fairstream.sources import encoding_state
 from fairstream.sources.encoding import TableEncoder, encode_labels, target_values
 from fairstream.sources.labels import LabelledSource, listed_names
 from fairstream.sources.rows import check_block_size, default_block_size
@@ -44,7 +43,6 @@ class TableSource:
         standardize: bool = False,
         impute: str | None = None,
         encoding: Mapping[str, Any] | None = None,
-        encoding: Mapping[str, Any] | None = None,
         block_size: int | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
@@ -66,17 +64,6 @@ class TableSource:
             other = "features" if features is not None else "no sensitive column"
             raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
         targets = () if target is None else (target,)
-        if encoding is not None:
-            for name, value in (("features", features), ("categories", categories), ("impute", impute)):
-                if value is not None:
-                    raise ValueError(
-                        f"{name} does not apply beside encoding, which says it all: leave it out"
-                    )
-            if standardize or keep_sensitive:
-                raise ValueError(
-                    "standardize and keep_sensitive do not apply beside encoding: leave them out"
-                )
-            features = encoding_state.feature_columns(encoding)
         check_columns(reader, sensitive=sensitive, features=features or (), target=targets)
         left_out = {target} if keep_sensitive else {target, *sensitive, *hidden}
         chosen = (
@@ -97,7 +84,7 @@ class TableSource:
             )
         self._block_size = check_block_size(block_size)
         self._n_rows = reader.n_rows if not isinstance(reader, ParquetReader) else None
-        if reader.one_shot and self._encoder.columns_to_learn and not self._encoder.learned:
+        if reader.one_shot and self._encoder.columns_to_learn:
             raise ValueError(
                 f"{reader.place} can be read once only, and column {self._encoder.columns_to_learn[0]!r} "
                 "needs a first pass: give its categories, leave standardize and impute out, or pass a Table"
@@ -125,12 +112,6 @@ class TableSource:
         """How columns become features, as plain data: pass it as `encoding` to read another table alike."""
         self._learn()
         return self._encoder.to_state()
-
-    @property
-    def encoding(self) -> dict[str, Any]:
-        """How the columns become features, as plain values: pass it as `encoding` to encode other rows alike."""
-        self._learn()
-        return encoding_state.describe(self._encoder)
 
     @property
     def n_rows(self) -> int | None:
