@@ -346,6 +346,22 @@ def test_unknown_groups_count_for_the_components_only():
     assert method.n_rows == 3000
 
 
+def test_a_stream_may_begin_with_rows_of_unknown_group():
+    X, a = sample(2000)
+    labels = a.astype(object)
+    labels[:40] = None
+    whole, pieces = streaming(power_steps=(2, 2)), streaming(power_steps=(2, 2))
+    whole.update(X, {"a": labels, "b": labels})
+    for start in range(0, 2000, 20):
+        rows = slice(start, start + 20)
+        pieces.update(X[rows], {"a": labels[rows], "b": labels[rows]})
+        pieces = FairPowerMethod.from_state(*pieces.to_state())
+    np.testing.assert_allclose(pieces.components, whole.components, atol=1e-9)
+    assert pieces.group_counts["a"] == {0: (a[40:] == 0).sum(), 1: (a[40:] == 1).sum()}
+    with pytest.raises(ValueError, match="pass the same attributes"):
+        streaming().update(X[:20], {"a": labels[:20]}).update(X, {"other": labels})
+
+
 def test_a_block_without_a_group_is_extended_until_it_has_one():
     X, _ = sample(1000)
     a = np.zeros(1000, dtype=int)

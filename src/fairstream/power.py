@@ -156,7 +156,7 @@ class FairPowerMethod:
         )
         if finding and stretches and stretches[0].ends_block:
             self._check_first_block(codes, new, stretches[0].rows.stop)
-        ledger.enlist(new)
+        ledger.enlist(new, attributes=codes)
         for stretch in stretches:
             self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
             if stretch.ends_block:
@@ -285,8 +285,9 @@ class FairPowerMethod:
             self._Q = random_basis(self.plan.n_features, width, self._generator, self.plan.dtype)
             if self._U is not None:
                 remove_span(self._U, self._Q)
-        if self._P is None or self._P.shape[1] < slots[-1].place.stop:
-            wider = self._zeros(slots[-1].place.stop)
+        width = slots[-1].place.stop if slots else 0
+        if self._P is None or self._P.shape[1] < width:
+            wider = self._zeros(width)
             if self._P is not None:
                 wider[:, : self._P.shape[1]] = self._P
             self._P = wider

@@ -77,8 +77,10 @@ class GroupLedger:
                 new[len(self.counts) + len(new)] = (str(attribute), label)
         self.enlist(new)
 
-    def enlist(self, new: NewGroups) -> None:
-        """Give new groups their entries."""
+    def enlist(self, new: NewGroups, attributes: Iterable[str] = ()) -> None:
+        """Give new groups their entries; remember attributes even where no label is known yet."""
+        for attribute in attributes:
+            self.entries.setdefault(attribute, {})
         if not new:
             return
         for entry, (attribute, label) in new.items():

@@ -31,6 +31,7 @@ def describe(method: FairPowerMethod) -> tuple[dict[str, Any], dict[str, NDArray
         "format": STATE_FORMAT,
         "options": method.plan.to_header(),
         "declared": method._declared,
+        "attributes": list(ledger.entries),
         "groups": groups,
         "step": method._step,
         "scatter": ledger.scatter,
@@ -55,7 +56,8 @@ def rebuild(
         ledger = method._ledger
         method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
         method._generator.bit_generator.state = header["generator"]
-        ledger.enlist({int(entry): (str(a), label) for a, label, entry in header["groups"]})
+        groups = {int(entry): (str(attribute), label) for attribute, label, entry in header["groups"]}
+        ledger.enlist(groups, attributes=header["attributes"])
         ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
         for name in _LEDGER_ARRAYS:
             if name in arrays:
@@ -90,5 +92,6 @@ def _fits(method: FairPowerMethod) -> bool:
     if fits and method._Q is not None and method._U is not None:
         fits &= method._Q.shape[1] == plan.n_components
     if fits and method._P is not None:
-        fits &= method._P.shape[1] == method._slots()[-1].place.stop and method._Q is not None
+        slots = method._slots()
+        fits &= method._P.shape[1] == (slots[-1].place.stop if slots else 0) and method._Q is not None
     return bool(fits)
