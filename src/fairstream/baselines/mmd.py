@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from fairstream.baselines.base import Array
 
-_TILE = 1024
+_TILE = 256  # half a megabyte: stays in cache between its product and its exponential
+_BINS = 4096
 _MAX_LISTED = 4_000_000
 
 
@@ -77,26 +79,31 @@ def median_squared_distance(Z: Array) -> float:
 
 
 def _median_by_bins(Z: Array, n_pairs: int, most: int) -> float:
+    """Find the bin that holds the middle, list what is in it, or bin it again where that is too much."""
     middle = np.array([(n_pairs - 1) // 2, n_pairs // 2])
-    low, high, below = 0.0, 4.0 * float(np.max(np.sum((Z - Z.mean(axis=0)) ** 2, axis=1))) + 1.0, 0
+    low, high = 0.0, 4.0 * float(np.max(np.sum((Z - Z.mean(axis=0)) ** 2, axis=1))) + 1.0
     while True:
-        edges = np.linspace(low, high, 4097)
-        counts = np.zeros(4096, dtype=np.int64)
+        width = (high - low) / _BINS
+        counts = np.zeros(_BINS + 2, dtype=np.int64)
         for distances in _upper_distances(Z):
-            counts += np.histogram(distances, 4096, (low, high))[0]
-        reached = below + np.cumsum(counts)
+            counts += np.bincount(_bins(distances, low, width), minlength=_BINS + 2)
+        reached = np.cumsum(counts)
         first, last = np.searchsorted(reached, middle, side="right")
-        below += int(counts[:first].sum())
-        narrowed = (float(edges[first]), float(edges[last + 1]))
-        inside = int(counts[first : last + 1].sum())
-        # Many equal distances can never be told apart by bins: stop when the interval no longer shrinks.
-        if inside <= most or narrowed[1] - narrowed[0] <= 1e-12 * high or narrowed == (low, high):
+        # Equal distances can never be told apart by bins: list them once a bin is as narrow as rounding.
+        if counts[first : last + 1].sum() <= most or width <= 1e-12 * high:
             break
-        low, high = narrowed
-    kept = [D[(narrowed[0] <= D) & (narrowed[1] >= D)] for D in _upper_distances(Z)]
-    listed = np.concatenate(kept)
-    # Pairs on the left edge were counted inside, pairs on the right edge are listed last: ranks are right.
-    return float(np.partition(listed, middle - below)[middle - below].mean())
+        low, high = low + (first - 1) * width, low + last * width
+    kept = []
+    for distances in _upper_distances(Z):
+        bins = _bins(distances, low, width)
+        kept.append(distances[(bins >= first) & (bins <= last)])
+    ranks = middle - (reached[first] - counts[first])
+    return float(np.partition(np.concatenate(kept), ranks)[ranks].mean())
+
+
+def _bins(distances: Array, low: float, width: float) -> NDArray[np.intp]:
+    """Return 0 below `low`, 1 to _BINS inside, _BINS + 1 above: never decreasing in the distance."""
+    return np.clip(np.floor((distances - low) / width), -1, _BINS).astype(np.intp) + 1
 
 
 def _upper_distances(Z: Array) -> Iterator[Array]:
@@ -106,12 +113,18 @@ def _upper_distances(Z: Array) -> Iterator[Array]:
 
 
 def _negative_squared_distances(Z: Array, scale: float) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield -scale |z_i - z_j|^2 in tiles on and above the diagonal, each by one matrix product."""
+    """Yield -scale |z_i - z_j|^2 in tiles on and above the diagonal, each by one matrix product.
+
+    All tiles share one buffer: use a tile before asking for the next.
+    """
     squares = scale * np.einsum("ij,ij->i", Z, Z)
     ones = np.ones(len(Z))
     left = np.column_stack([2 * scale * Z, -squares, ones])
-    right = np.column_stack([Z, ones, -squares])
+    right = np.vstack([Z.T, ones, -squares])
+    buffer = np.empty(_TILE * _TILE)
     tiles = [slice(start, min(start + _TILE, len(Z))) for start in range(0, len(Z), _TILE)]
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
-            yield rows, columns, left[rows] @ right[columns].T
+            shape = (rows.stop - rows.start, columns.stop - columns.start)
+            tile = buffer[: shape[0] * shape[1]].reshape(shape)
+            yield rows, columns, np.matmul(left[rows], right[:, columns], out=tile)
