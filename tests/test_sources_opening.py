@@ -85,7 +85,9 @@ def test_a_missing_package_names_its_extra(tmp_path, package, data, extra):
 
 def test_sources_need_no_extra_for_arrays():
     extras = ["pyarrow", "pandas", "polars", "h5py", "zarr", "PIL", "simplejpeg"]
-    code = f"import sys; sys.modules |= dict.fromkeys({extras}); import numpy; import fairstream.sources as s; "
-    code += "print(next(iter(s.open_source(numpy.eye(3)))).n_rows)"
+    code = f"import sys; sys.modules |= dict.fromkeys({extras}); "
+    code += (
+        "import numpy; import fairstream.sources as s; print(next(iter(s.open_source(numpy.eye(3)))).n_rows)"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.stdout.strip() == "3", ran.stderr

@@ -441,3 +441,46 @@ def test_opening_a_large_csv_reads_its_first_megabytes_only(tmp_path):
     before = bytes_read()
     open_source(path, sensitive=["s"])
     assert bytes_read() - before < 0.4 * path.stat().st_size
+
+
+def test_another_table_is_read_alike_through_an_encoding():
+    import json
+
+    columns = {"a": [1.0, None, 5.0], "c": ["p", "q", None], "v": [True, False, True], "s": ["f", "m", "f"]}
+    first = opened(columns, sensitive=["s"], impute="mean", standardize=True)
+    encoding = json.loads(json.dumps(first.encoding))
+    assert encoding == first.encoding
+    same = opened(columns, sensitive=["s"], encoding=encoding)
+    assert same.feature_names == first.feature_names
+    assert same.encoding == encoding
+    np.testing.assert_array_equal(next(iter(same)).X, next(iter(first)).X)
+    # Rows that never saw the first pass are scaled by what it learned; other columns are left aside.
+    (block,) = opened({"new": ["x"], "c": ["q"], "v": [False], "a": [3.0]}, encoding=encoding)
+    np.testing.assert_array_equal(block.X, next(iter(first)).X[[1]])
+    # The control: encoded on its own, the row is another.
+    assert next(iter(opened({"a": [3.0], "c": ["q"], "v": [False]}, standardize=True))).X.shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"a": [1.0]}, {}, "features names 'c'"),
+        ({"a": ["x"], "c": ["p"]}, {}, "column 'a' holds string values, the encoding wants a number"),
+        ({"a": [1.0], "c": ["z"]}, {}, "'z', which is not in categories"),
+        ({"a": [None, 1.0], "c": ["p", "p"]}, {}, "1 missing value"),
+        ({"a": [1.0], "c": ["p"]}, {"standardize": True}, "standardize does not apply beside encoding"),
+        ({"a": [1.0], "c": ["p"]}, {"features": ["a"]}, "features does not apply beside encoding"),
+        ({"a": [1.0], "c": ["p"]}, {"categories": {"c": ["p"]}}, "categories does not apply beside encoding"),
+    ],
+)
+def test_a_table_that_does_not_fit_an_encoding_is_refused(columns, options, message):
+    encoding = opened({"a": [1.0, 2.0], "c": ["p", "q"]}).encoding
+    with pytest.raises(ValueError, match=message):
+        list(opened(columns, encoding=encoding, **options))
+
+
+def test_labels_passed_beside_keep_the_encoding():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "sex": ["f", "m"]})
+    assert open_source(frame, sensitive=frame["sex"]).encoding == {
+        "columns": [{"name": "a", "kind": "number", "width": 1}]
+    }

@@ -27,7 +27,9 @@ def column_kind(arrow_type: Any) -> str:
         return "number"
     if types.is_decimal(arrow_type):
         return "number"
-    if types.is_dictionary(arrow_type) or types.is_string(arrow_type) or types.is_large_string(arrow_type):
+    if types.is_dictionary(arrow_type):
+        return "other" if column_kind(arrow_type.value_type) == "other" else "category"
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type):
         return "category"
     if types.is_string_view(arrow_type):
         return "category"
@@ -90,7 +92,7 @@ class NumberColumn:
             if self._fill is None:
                 raise missing_values(self.name, int(missing.any(axis=1).sum()), where)
             values = np.where(missing, self._fill, values)
-        if self._centre is not None:
+        if self._centre is not None and self._scale is not None:
             values = (values - self._centre) / self._scale
         out[:] = values
 
@@ -107,7 +109,7 @@ class NumberColumn:
         if state["width"] != self.width:
             raise ValueError(
                 f"column {self.name!r} has lists of {self.width} numbers, the encoding {state['width']}: "
-                "pass the table this model was made for"
+                "pass the table it was made for"
             )
         for key in ("centre", "scale", "fill"):
             if key in state:
@@ -261,8 +263,8 @@ class TableEncoder:
             found = column_kind(arrow_type)
             if found != state["kind"] and (state["kind"] == "number" or found != "number"):
                 raise ValueError(
-                    f"column {state['name']!r} holds {arrow_type} values, the encoding wants a {state['kind']}: "
-                    "pass the table this model was made for"
+                    f"column {state['name']!r} holds {arrow_type} values, the encoding wants a "
+                    f"{state['kind']}: pass the table it was made for"
                 )
             column: NumberColumn | CategoryColumn
             if state["kind"] == "number":

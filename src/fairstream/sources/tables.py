@@ -50,13 +50,13 @@ class TableSource:
         self._sensitive = tuple(sensitive)
         self._target = target
         if encoding is not None:
-            fixed = {
-                "features": features is not None, "keep_sensitive": keep_sensitive, "categories": categories is not None,
-                "standardize": standardize, "impute": impute is not None,
-            }  # fmt: skip
-            if any(fixed.values()):
-                argument = next(name for name, given in fixed.items() if given)
-                raise ValueError(f"{argument} does not apply beside encoding, which settles it: leave it out")
+            beside: dict[str, Any] = {"features": features, "categories": categories, "impute": impute}
+            beside |= {"standardize": standardize or None, "keep_sensitive": keep_sensitive or None}
+            for argument, value in beside.items():
+                if value is not None:
+                    raise ValueError(
+                        f"{argument} does not apply beside encoding, which settles it: leave it out"
+                    )
             features = [column["name"] for column in encoding["columns"]]
         if features is not None and (isinstance(features, str) or listed_names(list(features)) is None):
             raise ValueError(f"features is {features!r}: pass a list of column names")
