@@ -1,0 +1,144 @@
+"""Commands that learn: fit, moments, merge, solve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairstream.cli.answers import answer
+from fairstream.cli.options import (
+    as_json,
+    data_argument,
+    encoding_options,
+    load_moments,
+    open_data,
+    output_option,
+    reading_options,
+    solving_options,
+    unfair_numbers,
+)
+from fairstream.estimator import SOLVERS
+from fairstream.fitting import collect_moments, fit_source
+from fairstream.inspection import moments_facts, subspace_facts
+from fairstream.progress import progress_on_terminal
+from fairstream.solve import solve as solve_moments
+
+rank_option = click.option(
+    "--rank",
+    type=click.IntRange(min=1),
+    help="Directions that the sketch keeps; without it moments are exact.",
+)
+
+
+@click.command()
+@data_argument
+@reading_options
+@encoding_options
+@solving_options
+@click.option("--solver", type=click.Choice(SOLVERS), default="auto", show_default=True)
+@rank_option
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path, file_okay=False), help="Folder for checkpoints."
+)
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    metavar="ROWS",
+    help="Rows between checkpoints.  [default: a minute]",
+)
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, if there is one.")
+@output_option("The model file to write.")
+@as_json
+def fit(
+    data: Path,
+    n_components: int | None,
+    n_unfair: tuple[str, ...],
+    constraint: str,
+    directions: str,
+    solver: str,
+    rank: int | None,
+    checkpoint: Path | None,
+    every: int | None,
+    resume: bool,
+    output: Path,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Fit a fair subspace on DATA in one pass and save it.
+
+    DATA is a .parquet (file, folder, glob), .csv, .npy, .npz, .h5, .zarr or a folder or .zip of images.
+    """
+    source = open_data(data, **reading)
+    choices: dict[str, Any] = {
+        "constraint": constraint,
+        "directions": directions,
+        "solver": solver,
+        "rank": rank,
+    }
+    keeping: dict[str, Any] = {"checkpoint": checkpoint, "every": every, "resume": resume}
+    with progress_on_terminal("fit") as progress:
+        estimator = fit_source(
+            source,
+            n_components=n_components,
+            n_unfair=unfair_numbers(n_unfair),
+            progress=progress,
+            **choices,
+            **keeping,
+        )
+    estimator.subspace_.save(output)
+    answer({"model": str(output), **subspace_facts(estimator.subspace_)}, as_json)
+
+
+@click.command()
+@data_argument
+@reading_options
+@encoding_options
+@rank_option
+@output_option("The moments file to write.")
+@as_json
+def moments(data: Path, rank: int | None, output: Path, as_json: bool, **reading: Any) -> None:
+    """Collect the group moments of DATA, to be merged with others and solved later."""
+    with progress_on_terminal("moments") as progress:
+        collected = collect_moments(open_data(data, **reading), rank=rank, progress=progress)
+    collected.save(output)
+    answer({"moments": str(output), **moments_facts(collected)}, as_json)
+
+
+@click.command()
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
+@output_option("The moments file to write.")
+@as_json
+def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
+    """Merge moments FILES, as if their rows had been seen together."""
+    merged = load_moments(files[0])
+    for file in files[1:]:
+        try:
+            merged.merge(load_moments(file))
+        except ValueError as error:
+            raise click.ClickException(f"{file} does not go with {files[0]}: {error}") from error
+    merged.save(output)
+    answer({"moments": str(output), **moments_facts(merged)}, as_json)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@solving_options
+@output_option("The model file to write.")
+@as_json
+def solve(
+    file: Path,
+    n_components: int | None,
+    n_unfair: tuple[str, ...],
+    constraint: str,
+    directions: str,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Solve a moments FILE for a fair subspace, without any pass over data."""
+    subspace = solve_moments(
+        load_moments(file), n_components, unfair_numbers(n_unfair), constraint, directions
+    )
+    subspace.save(output)
+    answer({"model": str(output), **subspace_facts(subspace)}, as_json)

@@ -1,0 +1,208 @@
+"""Options that several commands share, and how their text becomes arguments of the library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from fairstream.blocks import BlockSource
+from fairstream.model import FairSubspace
+from fairstream.moments import GroupMoments
+from fairstream.persist import load
+from fairstream.sources import open_source
+from fairstream.unfair import CONSTRAINTS, DIRECTIONS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def apply_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Join several click options into one decorator."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+data_argument = click.argument("data", type=click.Path(path_type=Path))
+reading_options = apply_options(
+    click.option(
+        "-s",
+        "--sensitive",
+        multiple=True,
+        metavar="COLUMN",
+        help="A sensitive attribute: a column's name, its index in a .npy file, or NAME=FILE with one label "
+        "per row (.npy or text). Give it once per attribute.",
+    ),
+    click.option(
+        "--features", metavar="A,B,...", help="Columns to use; by default all but sensitive and target."
+    ),
+    click.option("--target", metavar="COLUMN", help="A column to leave out of the features."),
+    click.option("--block-size", type=click.IntRange(min=1), metavar="ROWS", help="Rows read at a time."),
+    click.option(
+        "--option",
+        "others",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Any other option of open_source, its value as JSON or text: --option key=X.",
+    ),
+)
+encoding_options = apply_options(
+    click.option(
+        "--standardize", is_flag=True, help="Scale numeric table columns to mean 0 and deviation 1."
+    ),
+    click.option(
+        "--impute", type=click.Choice(["mean"]), help="Fill missing values; by default they are an error."
+    ),
+    click.option(
+        "--categories",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="JSON file {column: [values]}: every category there is, so that parts of a table agree.",
+    ),
+    click.option(
+        "--like",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="Encode the table's columns as for this model or moments file.",
+    ),
+)
+solving_options = apply_options(
+    click.option(
+        "-k",
+        "--n-components",
+        type=click.IntRange(min=1),
+        help="Components to keep; by default all there are.",
+    ),
+    click.option(
+        "-m",
+        "--n-unfair",
+        multiple=True,
+        metavar="M",
+        help="Second-moment directions to null: M for all attributes, or ATTRIBUTE=M for each.  [default: 1]",
+    ),
+    click.option("--constraint", type=click.Choice(CONSTRAINTS), default="all", show_default=True),
+    click.option("--directions", type=click.Choice(DIRECTIONS), default="absolute", show_default=True),
+)
+
+
+def output_option(help_text: str) -> Callable[[F], F]:
+    """Return the option -o, required."""
+    return click.option(
+        "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help=help_text
+    )
+
+
+def open_data(
+    data: Path,
+    *,
+    sensitive: tuple[str, ...] = (),
+    features: str | None = None,
+    target: str | None = None,
+    block_size: int | None = None,
+    others: tuple[str, ...] = (),
+    standardize: bool = False,
+    impute: str | None = None,
+    categories: Path | None = None,
+    like: Path | None = None,
+    opener: Callable[..., BlockSource] = open_source,
+) -> BlockSource:
+    """Open the data that a command was given, with the options it was given."""
+    options = dict(map(_split_option, others))
+    options |= {"standardize": True} if standardize else {}
+    options |= {} if impute is None else {"impute": impute}
+    options |= {} if categories is None else {"categories": json.loads(categories.read_text())}
+    options |= {} if like is None else {"encoding": _encoding_of(like)}
+    return opener(
+        data,
+        sensitive=_sensitive(sensitive, data),
+        features=None if features is None else [_column(name, data) for name in features.split(",")],
+        target=None if target is None else _column(target, data),
+        block_size=block_size,
+        **options,
+    )
+
+
+def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
+    """Read -m 5, or -m sex=5 -m race=3.
+
+    Examples
+    --------
+    >>> unfair_numbers(("5",)), unfair_numbers(("sex=5", "race=3"))
+    (5, {'sex': 5, 'race': 3})
+    """
+    try:
+        if len(values) <= 1 and "=" not in "".join(values):
+            return int(values[0]) if values else 1
+        return {name: int(number) for name, _, number in (value.rpartition("=") for value in values) if name}
+    except ValueError:
+        raise click.BadParameter(
+            f"{' '.join(values)!r}: give M, or ATTRIBUTE=M once per attribute", param_hint="-m"
+        ) from None
+
+
+def load_subspace(path: Path) -> FairSubspace:
+    """Load a fair subspace, or solve a stored estimator for its own."""
+    held = load(path)
+    if isinstance(held, GroupMoments):
+        raise click.ClickException(
+            f"{path} holds moments: turn them into a model with fairstream solve first"
+        )
+    subspace: FairSubspace = held if isinstance(held, FairSubspace) else held.subspace_
+    return subspace
+
+
+def load_moments(path: Path) -> GroupMoments:
+    """Load group moments, or take those of a stored estimator or checkpoint."""
+    held = load(path)
+    moments = held if isinstance(held, GroupMoments) else getattr(held, "moments_", None)
+    if not isinstance(moments, GroupMoments):
+        raise click.ClickException(f"{path} holds no moments: make them with fairstream moments")
+    return moments
+
+
+def _encoding_of(path: Path) -> Any:
+    held = load(path)
+    encoding = (
+        held.parameters.get("encoding") if isinstance(held, FairSubspace) else load_moments(path).encoding
+    )
+    if encoding is None:
+        raise click.ClickException(f"{path} was not made from a table: leave --like out")
+    return encoding
+
+
+def _split_option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} has no '=': write NAME=VALUE", param_hint="--option")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _sensitive(values: tuple[str, ...], data: Path) -> Any:
+    if not values:
+        return None
+    if all("=" in value for value in values):
+        return {
+            name: _read_labels(Path(file)) for name, _, file in (value.partition("=") for value in values)
+        }
+    return [_column(value, data) for value in values]
+
+
+def _read_labels(file: Path) -> Any:
+    if file.suffix == ".npy":
+        return np.load(file, allow_pickle=False)
+    return [line or None for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _column(name: str, data: Path) -> str | int:
+    """Return a column's name, or its index where columns have no names."""
+    return int(name) if data.suffix in (".npy", ".npz") and name.lstrip("-").isdigit() else name

@@ -1,0 +1,108 @@
+"""Commands that only show: frontier, inspect, plan, demo."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairstream.cli.answers import answer, answer_table
+from fairstream.cli.options import (
+    as_json,
+    data_argument,
+    encoding_options,
+    load_moments,
+    open_data,
+    reading_options,
+)
+from fairstream.demo import run_demo
+from fairstream.inspection import inspect_file
+from fairstream.planning import plan_source
+from fairstream.progress import progress_on_terminal
+from fairstream.solve import frontier as frontier_of
+from fairstream.unfair import CONSTRAINTS, DIRECTIONS
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-k", "--n-components", type=click.IntRange(min=1), required=True, help="Components to keep.")
+@click.option(
+    "-m",
+    "--n-unfair",
+    "largest",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Largest m.",
+)
+@click.option("--constraint", type=click.Choice(CONSTRAINTS), default="all", show_default=True)
+@click.option("--directions", type=click.Choice(DIRECTIONS), default="absolute", show_default=True)
+@as_json
+def frontier(
+    file: Path, n_components: int, largest: int, constraint: str, directions: str, as_json: bool
+) -> None:
+    """Show, for every m, the variance kept and the gaps left, from a moments FILE alone."""
+    points = frontier_of(
+        load_moments(file), n_components, range(largest + 1), constraint=constraint, directions=directions
+    )
+    answer_table([point.to_dict() for point in points], as_json)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@as_json
+def inspect(file: Path, as_json: bool) -> None:
+    """Check a model, moments or checkpoint FILE and show what it holds."""
+    answer(inspect_file(file), as_json)
+
+
+@click.command()
+@data_argument
+@reading_options
+@encoding_options
+@click.option("-k", "--n-components", type=click.IntRange(min=1), required=True, help="Components to keep.")
+@click.option("-m", "--n-unfair", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--eps-optimality", type=float, required=True, help="Variance that may be lost.")
+@click.option(
+    "--eps-fairness", type=float, required=True, help="Unfairness that may remain, between 0 and 1."
+)
+@click.option("--delta", type=float, default=0.1, show_default=True, help="Probability of failure.")
+@click.option(
+    "--sample", type=click.IntRange(min=2), default=10_000, show_default=True, help="Rows kept at hand."
+)
+@as_json
+def plan(
+    data: Path,
+    n_components: int,
+    n_unfair: int,
+    eps_optimality: float,
+    eps_fairness: float,
+    delta: float,
+    sample: int,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Estimate from DATA how many rows the power method needs to keep a promise (PAFO, Theorem 1)."""
+    with progress_on_terminal("plan") as progress:
+        planned = plan_source(
+            open_data(data, **reading),
+            n_components,
+            n_unfair,
+            eps_optimality,
+            eps_fairness,
+            delta,
+            sample_rows=sample,
+            progress=progress,
+        )
+    answer({**asdict(planned), "n_rows": planned.n_rows}, as_json)
+
+
+@click.command()
+@click.option(
+    "--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"), show_default=True
+)
+def demo(folder: Path) -> None:
+    """Fit on the Adult data, streamed from a Parquet file, and show what plain PCA leaks."""
+    run_demo(folder, echo=click.echo)

@@ -1,0 +1,80 @@
+"""What a model, moments or checkpoint file holds, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairstream.estimator import FairStreamingPCA
+from fairstream.model import FairSubspace
+from fairstream.moments import GroupMoments
+from fairstream.persist import PathLike, build, read_file
+
+
+def inspect_file(path: PathLike) -> dict[str, Any]:
+    """Return what a file says about itself: kind, parameters, rows, groups, versions. Checks it on the way.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     GroupMoments(3).update(np.eye(3), {"sex": ["f", "m", "m"]}).save(Path(folder, "a.moments"))
+    ...     inspect_file(Path(folder, "a.moments"))["groups"]
+    {'sex': {'f': 1, 'm': 2}}
+    """
+    about, arrays = read_file(path)
+    held = build(path, about, arrays)
+    facts = {
+        "file": str(path),
+        "bytes": Path(path).stat().st_size,
+        "kind": about["kind"],
+        "format_version": about["format_version"],
+        "versions": about["versions"],
+    }
+    if isinstance(held, FairSubspace):
+        return facts | subspace_facts(held)
+    if isinstance(held, GroupMoments):
+        return facts | moments_facts(held)
+    if isinstance(held, FairStreamingPCA):
+        facts |= {"parameters": held.get_params(deep=False)}
+        if isinstance(getattr(held, "moments_", None), GroupMoments):
+            facts |= moments_facts(held.moments_)
+        if "checkpoint" in about["state"]:
+            facts["checkpoint"] = about["state"]["checkpoint"]
+    return facts
+
+
+def subspace_facts(subspace: FairSubspace) -> dict[str, Any]:
+    """Return the figures of a fair subspace that a reader wants first."""
+    parameters = {name: value for name, value in subspace.parameters.items() if name != "encoding"}
+    return {
+        "n_rows": subspace.n_rows,
+        "n_features": subspace.n_features,
+        "n_components": subspace.n_components,
+        "n_removed": len(subspace.unfair_basis),
+        "explained_variance_ratio": float(subspace.explained_variance_ratio.sum()),
+        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        "groups": _with_text_keys(subspace.group_counts),
+    }
+
+
+def moments_facts(moments: GroupMoments) -> dict[str, Any]:
+    """Return the figures of group moments that a reader wants first."""
+    counts = {a: {g: moments.count(a, g) for g in labels} for a, labels in moments.groups.items()}
+    return {
+        "n_rows": moments.n_rows,
+        "n_features": moments.n_features,
+        "rank": moments.rank,
+        "lost_energy": moments.lost_energy,
+        "groups": _with_text_keys(counts),
+    }
+
+
+def _with_text_keys(counts: Mapping[str, Mapping[Hashable, int | float]]) -> dict[str, dict[str, Any]]:
+    return {attribute: {str(label): n for label, n in of.items()} for attribute, of in counts.items()}
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
