@@ -397,6 +397,14 @@ def test_genuine_celeba():
             pixels = np.asarray(Image.open(io.BytesIO(members.read(source.names[row]))))
             found = block.X[row].reshape(3, 218, 178).transpose(1, 2, 0)
             assert np.abs(found.astype(int) - pixels).max() <= 4
+    from fairstream.datasets import CelebA
+
+    chosen = CelebA(root).select(partition="valid", attributes=["Male"])
+    valid = open_source(
+        chosen.images, names=chosen.members, sensitive=chosen.groups, mode="grey", resize=(54, 44)
+    )
+    assert valid.n_rows == len(chosen)
+    assert next(iter(valid)).X.shape[1] == 54 * 44
     lines = (root / "list_attr_celeba.txt").read_text().splitlines()
     column = lines[1].split().index("Male") + 1
     by_name = {line.split()[0]: line.split()[column] == "1" for line in lines[2:20_000]}

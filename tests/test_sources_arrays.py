@@ -168,6 +168,12 @@ def test_a_pickled_memory_map_carries_its_path_only(tmp_path):
     assert next(iter(open_source(private))).X[0, 0] == 7.0
 
 
+def test_no_rows_make_no_block():
+    source = open_source(np.empty((0, 3)))
+    assert list(source) == []
+    assert (source.n_rows, source.n_features) == (0, 3)
+
+
 def test_features_choose_columns():
     (block,) = open_source(X, features=[3, -1], sensitive=[3])
     np.testing.assert_array_equal(block.X, X[:, [3, D - 1]])
@@ -204,6 +210,7 @@ def test_other_arrays_are_taken_as_arrays():
         (np.array([[None]], dtype=object), {}, "Python objects"),
         (X.astype(complex), {}, "real numbers"),
         (np.empty((3, 0)), {}, "no columns"),
+        (np.ma.masked_array(X, X > 0), {}, "masked array"),
     ],
 )
 def test_refusals_name_the_way_out(data, options, message):

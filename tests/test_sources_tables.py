@@ -198,6 +198,8 @@ def test_mean_fills_missing_numbers_and_shares_fill_missing_categories():
         ({"a": [None, None]}, {"impute": "mean"}, "column 'a' holds no value"),
         ({"c": pa.array([None], pa.string())}, {"impute": "mean"}, "no value at all"),
         ({"a": pa.array([0], pa.timestamp("s"))}, {}, "holds timestamp"),
+        ({"a": [1.0, float("inf")]}, {"standardize": True}, "infinite"),
+        ({"a": [1.0], "s": [b"x"]}, {"sensitive": ["s"]}, "which holds binary"),
         ({"a": [1.0]}, {"impute": "median"}, "impute is 'median'"),
         ({"a": [1.0]}, {"sensitive": ["sex"]}, "sensitive names 'sex', the pyarrow table has a: name one"),
         ({"a": [1.0]}, {"target": "y"}, "target names 'y'"),
@@ -369,6 +371,17 @@ def test_csv_types_names_and_delimiters(tmp_path):
     assert open_source(path, sensitive=["s"]).feature_names == ("a=,", "a=1")
 
 
+def test_csv_with_two_columns_of_one_name_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="2 columns named 'a'"):
+        open_source(write(tmp_path / "a.csv", "a,a\n1,2\n"))
+
+
+def test_csv_that_is_not_utf8_is_not_taken_for_labels(tmp_path):
+    (tmp_path / "a.csv").write_bytes("a,s\n1,m\u00e4nnlich\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="UTF-8"):
+        open_source(tmp_path / "a.csv", sensitive=["s"])
+
+
 def test_csv_empty_cells_are_missing(tmp_path):
     path = write(tmp_path / "a.csv", "a,c,s\n1,p,f\n,,\n")
     with pytest.raises(ValueError, match="column 'c' has 1 missing value"):
@@ -408,6 +421,8 @@ def test_bad_table_files_are_one_line_errors(tmp_path):
 
 def test_odd_frames_are_refused():
     for frame, message in [
+        (pd.Series([1.0]), "single column"),
+        (pa.array([1.0]), "single column"),
         (pd.DataFrame({0: [1.0]}), "not text"),
         (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), "two columns"),
         (pd.DataFrame({"a": [1, "x"]}, dtype=object), "mixed types"),

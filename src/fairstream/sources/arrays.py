@@ -66,9 +66,13 @@ class ArrayRows:
         if sp.issparse(X):
             self._X: Any = sp.csr_array(X)
         else:
+            if isinstance(X, np.ma.MaskedArray):
+                raise ValueError(
+                    f"{name} is a masked array, and the mask would be lost: fill or drop what is masked"
+                )
             X = np.asarray(X)
             check_shape_and_type(name, X.shape, X.dtype)
-            self._X = X.reshape(X.shape[0], -1)
+            self._X = X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
         self.n_rows, self.n_columns = self._X.shape
         if self.n_columns == 0:
             raise ValueError(f"{name} has no columns: pass at least one feature")

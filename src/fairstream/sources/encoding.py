@@ -57,6 +57,10 @@ class NumberColumn:
     def learn(self, column: Any) -> None:
         """Add a part of the column: Chan's update of count, mean and scatter, so large offsets do no harm."""
         values = _numbers(column)
+        if np.isinf(values).any():
+            raise ValueError(
+                f"column {self.name!r} holds infinite values: clean them, or leave it out of features"
+            )
         missing = np.isnan(values)
         self._missing += int(missing.any(axis=1).sum())
         count = (~missing).sum(axis=0)

@@ -129,7 +129,7 @@ class IterableSource:
         if not sp.issparse(X):
             X = np.asarray(X)
             check_shape_and_type(place, X.shape, X.dtype)
-            X = X.reshape(X.shape[0], -1)
+            X = X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
         if self._shape is not None and X.shape[1] != self._shape[1]:
             raise ValueError(
                 f"{place} has {X.shape[1]} columns, the first has {self._shape[1]}: yield equal widths"

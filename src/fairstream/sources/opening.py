@@ -200,6 +200,10 @@ def _kind_of_object(data: Any) -> str:
             "the data is a lazy frame: collect() it, or write it with sink_parquet and open that"
         )
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        if type(data).__name__.endswith(("Series", "Array")):
+            raise ValueError(
+                f"a {type(data).__name__} is a single column: pass a frame or a two-dimensional array"
+            )
         return "frame"
     if module == "pandas" and hasattr(data, "columns"):
         return "frame"

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from fairstream.blocks import Block, BlockSource, encode_groups
-from fairstream.sources.encoding import TableEncoder, encode_labels, target_values
+from fairstream.sources.encoding import TableEncoder, column_kind, encode_labels, target_values
 from fairstream.sources.labels import LabelledSource, listed_names
 from fairstream.sources.rows import check_block_size, default_block_size
 from fairstream.sources.table_readers import (
@@ -75,6 +75,8 @@ class TableSource:
             raise ValueError(
                 f"{reader.place} has no column left for the features: name them with features=[...]"
             )
+        check_columns(reader, features=chosen)
+        check_labels(reader, sensitive)
         self._features = tuple(chosen)
         if encoding is not None:
             self._encoder = TableEncoder.restored(reader.schema, encoding)
@@ -167,8 +169,18 @@ def check_columns(reader: TableReader, **arguments: Sequence[str]) -> None:
             if name not in names:
                 listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
                 raise ValueError(f"{argument} names {name!r}, {reader.place} has {listed}: name one of these")
-        if len(set(asked)) < len(asked):
+        if len({*asked}) < len(asked):
             raise ValueError(f"{argument} names a column twice: {list(asked)}")
+
+
+def check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
+    """Refuse sensitive columns whose values are no labels: dates, lists, bytes that are no text."""
+    for name in sensitive:
+        arrow_type = reader.schema.field(name).type
+        if column_kind(arrow_type) == "other" or pa.types.is_fixed_size_list(arrow_type):
+            raise ValueError(
+                f"sensitive names {name!r}, which holds {arrow_type}: convert it to text (UTF-8) or numbers"
+            )
 
 
 def exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
