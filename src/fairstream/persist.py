@@ -238,7 +238,7 @@ def read_file(path: PathLike) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return what the file says about itself, and its arrays, after checking sizes and digest."""
     with _opened(path) as stream:
         start, payload_bytes = _read_start(path, stream)
-        _check_digest(path, start, stream)
+        _check_digest(path, start, stream, payload_bytes)
         try:
             about, places = _contents(start[8:], payload_bytes)
         except FairstreamFileError as error:
@@ -286,12 +286,12 @@ def _read_start(path: PathLike, stream: IO[bytes]) -> tuple[bytearray, int]:
     return start, size - 8 - length
 
 
-def _check_digest(path: PathLike, start: bytearray, stream: IO[bytes]) -> None:
+def _check_digest(path: PathLike, start: bytearray, stream: IO[bytes], payload_bytes: int) -> None:
     place = slice(8 + _DIGEST_AT.start, 8 + _DIGEST_AT.stop)
     claimed = start[place].decode()
     start[place] = _NO_DIGEST
     digest = hashlib.sha256(start)
-    while piece := stream.read(_PIECE):
+    while piece := stream.read(min(_PIECE, payload_bytes)):
         digest.update(piece)
     if digest.hexdigest() != claimed:
         raise FairstreamFileError(

@@ -47,7 +47,8 @@ def table_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def readable(value: Any) -> str:
     """Return a value as a person reads it."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {readable(item)}" for name, item in value.items())
+        parts = ((name, readable(item), isinstance(item, Mapping)) for name, item in value.items())
+        return ", ".join(f"{name} ({item})" if nested else f"{name}: {item}" for name, item, nested in parts)
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return str(value)
     if isinstance(value, int):

@@ -19,9 +19,9 @@ from fairstream.cli.options import (
     solving_options,
     unfair_numbers,
 )
-from fairstream.estimator import SOLVERS
 from fairstream.fitting import collect_moments, fit_source
 from fairstream.inspection import moments_facts, subspace_facts
+from fairstream.learners import SOLVERS
 from fairstream.progress import progress_on_terminal
 from fairstream.solve import solve as solve_moments
 

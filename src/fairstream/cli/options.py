@@ -140,7 +140,8 @@ def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
     try:
         if len(values) <= 1 and "=" not in "".join(values):
             return int(values[0]) if values else 1
-        return {name: int(number) for name, _, number in (value.rpartition("=") for value in values) if name}
+        pairs = [value.rsplit("=", 1) for value in values]
+        return {name: int(number) for name, number in pairs}
     except ValueError:
         raise click.BadParameter(
             f"{' '.join(values)!r}: give M, or ATTRIBUTE=M once per attribute", param_hint="-m"

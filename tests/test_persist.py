@@ -1,0 +1,305 @@
+"""Files: what is written is read back bit for bit, atomically, or refused with the typed error."""
+
+import datetime
+import json
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from file_damage import resealed, start_of
+from sklearn.exceptions import NotFittedError
+
+import fairstream
+from fairstream import FairstreamFileError, FairStreamingPCA, FairSubspace, GroupMoments, load, persist, solve
+
+D = 12
+
+
+def blocks(n_blocks=6, n=80, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    for _ in range(n_blocks):
+        groups = {
+            "sex": rng.choice(["f", "m"], n).tolist(),
+            "age": rng.choice([1, 2, 3], n).tolist(),
+            "member": rng.choice([True, False], n).tolist(),
+            "score": rng.choice([0.1, 2.5], n).tolist(),
+        }
+        yield (rng.normal(size=(n, D)) * np.arange(1, D + 1)).astype(dtype), groups
+
+
+def collected(rank=None, dtype=np.float64, **how):
+    moments = GroupMoments(D, rank, dtype)
+    for X, groups in blocks(dtype=dtype, **how):
+        moments.update(X, groups)
+    return moments
+
+
+def assert_same_state(one, two):
+    (header, arrays), (header_two, arrays_two) = one.to_state(), two.to_state()
+    assert json.dumps(header) == json.dumps(header_two)
+    assert arrays.keys() == arrays_two.keys()
+    for name, array in arrays.items():
+        assert array.dtype == arrays_two[name].dtype
+        assert array.tobytes() == arrays_two[name].tobytes(), name
+
+
+KINDS = [(None, np.float64), (None, np.float32), (4, np.float64), (4, np.float32)]
+
+
+@pytest.mark.parametrize(("rank", "dtype"), KINDS)
+def test_moments_come_back_bit_for_bit_and_go_on_alike(tmp_path, rank, dtype):
+    moments = collected(rank, dtype)
+    moments.save(tmp_path / "a.moments")
+    again = load(tmp_path / "a.moments")
+    assert type(again) is GroupMoments
+    assert again.groups == moments.groups
+    assert_same_state(again, moments)
+    for X, groups in blocks(seed=1, dtype=dtype):
+        moments.update(X, groups)
+        again.update(X, groups)
+    assert_same_state(again, moments)
+
+
+@pytest.mark.parametrize(("rank", "dtype"), KINDS)
+def test_a_subspace_comes_back_bit_for_bit(tmp_path, rank, dtype):
+    subspace = solve(collected(rank, dtype), 3, 1, "mean", feature_names=tuple("abcdefghijkl"))
+    subspace.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert type(again) is FairSubspace
+    assert_same_state(again, subspace)
+    assert again.group_counts == subspace.group_counts
+    assert again.parameters == subspace.parameters
+    assert again.feature_names == subspace.feature_names
+    X = np.random.default_rng(0).normal(size=(5, D))
+    np.testing.assert_array_equal(again.embed(X), subspace.embed(X))
+
+
+@pytest.mark.parametrize("solver", ["exact", "sketch"])
+def test_a_half_finished_fit_goes_on_after_loading(tmp_path, solver):
+    estimator = FairStreamingPCA(
+        2, n_unfair={"sex": 1, "age": 1, "member": 0, "score": 1}, solver=solver, rank=None
+    )
+    data = list(blocks())
+    for X, groups in data[:3]:
+        estimator.partial_fit(X, sensitive_features=groups)
+    estimator.save(tmp_path / "half.safetensors")
+    again = load(tmp_path / "half.safetensors")
+    assert again.get_params() == estimator.get_params()
+    for X, groups in data[3:]:
+        estimator.partial_fit(X, sensitive_features=groups)
+        again.partial_fit(X, sensitive_features=groups)
+    np.testing.assert_array_equal(again.components_, estimator.components_)
+    assert_same_state(again, estimator)
+
+
+def test_a_finished_fit_with_feature_names_is_whole_after_loading(tmp_path):
+    pd = pytest.importorskip("pandas")
+    X, groups = next(blocks(n=300))
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(D)])
+    estimator = FairStreamingPCA(2).fit(frame, sensitive_features=groups["sex"])
+    estimator.save(tmp_path / "fit.safetensors")
+    again = load(tmp_path / "fit.safetensors")
+    np.testing.assert_array_equal(again.transform(frame), estimator.transform(frame))
+    assert again.feature_names_in_.tolist() == frame.columns.tolist()
+    assert again.get_feature_names_out().tolist() == estimator.get_feature_names_out().tolist()
+
+
+def test_an_unfitted_estimator_has_nothing_to_save(tmp_path):
+    with pytest.raises(NotFittedError):
+        FairStreamingPCA(2).save(tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_generator_as_random_state_is_refused_by_name(tmp_path):
+    X, groups = next(blocks())
+    estimator = FairStreamingPCA(2, random_state=np.random.RandomState(0)).fit(
+        X, sensitive_features=groups["sex"]
+    )
+    with pytest.raises(ValueError, match="random_state is a RandomState"):
+        estimator.save(tmp_path / "x")
+    estimator.set_params(random_state=7).save(tmp_path / "x")
+    assert load(tmp_path / "x").random_state == 7
+
+
+def test_labels_keep_their_types(tmp_path):
+    moments = collected()
+    moments.save(tmp_path / "a")
+    groups = load(tmp_path / "a").groups
+    assert [type(labels[0]) for labels in groups.values()] == [str, int, bool, float]
+    assert groups["score"] == (0.1, 2.5)
+
+
+@pytest.mark.parametrize("label", [datetime.date(2000, 1, 1), ("a", 1), b"f", 1 + 2j])
+def test_other_label_types_are_refused_by_name(tmp_path, label):
+    X = np.random.default_rng(0).normal(size=(6, D))
+    moments = GroupMoments(D).update(X, {"sex": [label, "x"] * 3})
+    with pytest.raises(ValueError, match=f"'sex' is of type {type(label).__name__}"):
+        moments.save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_attribute_without_a_known_label_survives(tmp_path):
+    moments = GroupMoments(2).update(np.eye(2), {"sex": [None, None]})
+    moments.save(tmp_path / "a")
+    assert load(tmp_path / "a").groups == {"sex": ()}
+
+
+def test_the_file_is_a_safetensors_file(tmp_path):
+    safetensors = pytest.importorskip("safetensors")
+    moments = collected(4, np.float32)
+    moments.save(tmp_path / "a")
+    with safetensors.safe_open(str(tmp_path / "a"), "numpy") as file:
+        assert set(file.keys()) == {"weights", "means", "basis", "cores", "offsets", "energy"}
+        np.testing.assert_array_equal(file.get_tensor("basis"), moments._scatter.basis)
+        about = json.loads(file.metadata()["fairstream"])
+    assert about["kind"] == "GroupMoments"
+    assert about["format_version"] == persist.FORMAT_VERSION
+    assert about["versions"]["fairstream"] == fairstream.__version__
+
+
+def test_the_digest_covers_the_whole_file(tmp_path):
+    import hashlib
+
+    collected().save(tmp_path / "a")
+    data = bytearray((tmp_path / "a").read_bytes())
+    digest = data[35:99].decode()
+    data[35:99] = b"0" * 64
+    assert hashlib.sha256(data).hexdigest() == digest
+
+
+def test_column_order_is_kept(tmp_path):
+    array = np.asfortranarray(np.random.default_rng(0).normal(size=(3, 5)))
+    persist.write_file(
+        tmp_path / "a", "Test", {}, {"A": array, "B": array.T.copy(), "C": np.zeros((2, 0, 3))}
+    )
+    _, arrays = persist.read_file(tmp_path / "a")
+    assert arrays["A"].flags.f_contiguous
+    assert not arrays["A"].flags.c_contiguous
+    np.testing.assert_array_equal(arrays["A"], array)
+    np.testing.assert_array_equal(arrays["B"], array.T)
+    assert arrays["C"].shape == (2, 0, 3)
+
+
+def test_moments_of_other_columns_do_not_merge():
+    one, two = collected(), collected()
+    one.feature_names, two.feature_names = tuple("abcdefghijkl"), tuple("bacdefghijkl")
+    with pytest.raises(ValueError, match="another feature_names"):
+        one.merge(two)
+    two.feature_names = one.feature_names
+    assert one.merge(two).n_rows == 2 * two.n_rows
+
+
+# Atomicity ----------------------------------------------------------------------------------------
+
+
+def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    collected().save(path)
+    before = path.read_bytes()
+
+    def full_disk(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        collected(seed=5).save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_data_reach_the_disk_before_the_name_and_the_folder_after(tmp_path, monkeypatch):
+    calls = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(descriptor):
+        calls.append("folder" if Path(f"/proc/self/fd/{descriptor}").resolve().is_dir() else "file")
+        fsync(descriptor)
+
+    def noted_replace(draft, target):
+        assert Path(draft).parent == Path(target).parent
+        calls.append("rename")
+        replace(draft, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    collected().save(tmp_path / "a")
+    assert calls == ["file", "rename", "folder"]
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a folder: make it"):
+        collected().save(tmp_path / "no" / "a")
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_not_a_damaged_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        load(tmp_path / "a")
+    with pytest.raises(FairstreamFileError, match="not a regular file"):
+        load(tmp_path)
+
+
+def test_a_later_format_asks_for_an_upgrade(tmp_path):
+    collected().save(tmp_path / "a")
+    about, table = start_of((tmp_path / "a").read_bytes())
+    about["format_version"] = 2
+    (tmp_path / "a").write_bytes(resealed((tmp_path / "a").read_bytes(), about, table))
+    with pytest.raises(FairstreamFileError, match=r"format version 2.*upgrade"):
+        load(tmp_path / "a")
+
+
+def test_an_unknown_kind_is_refused(tmp_path):
+    persist.write_file(tmp_path / "a", "Surprise", {}, {})
+    with pytest.raises(FairstreamFileError, match="'Surprise'"):
+        load(tmp_path / "a")
+
+
+def test_resealing_itself_does_not_damage(tmp_path):
+    """The control for the resealed files of the damage tests."""
+    collected().save(tmp_path / "a")
+    data = (tmp_path / "a").read_bytes()
+    (tmp_path / "a").write_bytes(resealed(data, *start_of(data)))
+    assert load(tmp_path / "a").groups == collected().groups
+
+
+def test_loading_takes_no_more_than_twice_the_file(tmp_path):
+    path = tmp_path / "a"
+    GroupMoments(400).update(np.random.default_rng(0).normal(size=(50, 400)), {"sex": ["f", "m"] * 25}).save(
+        path
+    )
+    tracemalloc.start()
+    try:
+        held = load(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert held.n_rows == 50
+    assert peak <= 2 * path.stat().st_size
+
+
+# ONNX ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_onnx_embeds_as_we_do(tmp_path, dtype):
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    subspace = solve(collected(dtype=dtype), 3, constraint="mean")
+    subspace.to_onnx(tmp_path / "model.onnx")
+    model = onnx.load(tmp_path / "model.onnx")
+    assert [node.op_type for node in model.graph.node] == ["Sub", "MatMul"]
+    X = np.random.default_rng(0).normal(size=(7, D)).astype(dtype)
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    (embedded,) = session.run(None, {"X": X})
+    np.testing.assert_allclose(
+        embedded, subspace.embed(X), rtol=1e-4, atol=1e-5 if dtype == np.float32 else 1e-12
+    )
+
+
+def test_a_missing_onnx_names_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"fairstream\[onnx\]"):
+        solve(collected(), 3, constraint="mean").to_onnx(tmp_path / "model.onnx")
