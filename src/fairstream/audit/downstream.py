@@ -20,6 +20,7 @@ from fairstream.audit.metrics import (
     demographic_parity_difference,
     equalized_odds_difference,
 )
+from fairstream.audit.probes import one_thread
 from fairstream.audit.report import DownstreamResult, GroupFairness
 
 FloatArray = NDArray[np.floating[Any]]
@@ -81,7 +82,7 @@ def classify(
     check_target(labels)
     results = []
     for name, classifier in classifiers().items():
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), one_thread():
             warnings.simplefilter("ignore", ConvergenceWarning)
             same_rows = clone(classifier).fit(Z, labels).predict(Z)
             if train is not None:

@@ -26,7 +26,7 @@ __all__ = [
     "DownstreamResult",
     "EmbeddingMap",
     "Estimate",
-    "FrontierPoint",
+    "FrontierChoice",
     "GapResult",
     "GroupCloud",
     "GroupFairness",
@@ -210,7 +210,7 @@ class ModelReport:
 
 
 @dataclass(frozen=True, slots=True)
-class FrontierPoint:
+class FrontierChoice:
     """What another choice would have cost and left, measured on the audited data.
 
     The gaps are the largest over the comparisons of all attributes.
@@ -244,7 +244,7 @@ class AuditReport:
     data: DataSummary
     models: tuple[ModelReport, ...]
     raw: tuple[RawControl, ...]
-    frontier: tuple[FrontierPoint, ...]
+    frontier: tuple[FrontierChoice, ...]
     frontier_fitted_on: str
     parameters: dict[str, Any]
     fairstream_version: str

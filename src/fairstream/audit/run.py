@@ -67,7 +67,7 @@ def audit(
     train: tuple[Any, ...] | None = None,
     probes: Iterable[str] | None = None,
     sample_rows: int = 10_000,
-    downstream_rows: int = 4_000,
+    downstream_rows: int = 2_000,
     n_permutations: int = 199,
     min_group_size: int = 20,
     level: float = 0.95,
@@ -345,8 +345,9 @@ def _warnings(
     subjects: list[Subject], found: Survey, kept: dict[str, tuple[Hashable, ...]], sample_rows: int
 ) -> tuple[str, ...]:
     lines = [
-        f"These look like the very rows that {subject.name} was fitted on (same number of rows, "
-        "mean and variance). On its own training rows a linear probe is at chance by construction: audit unseen rows instead."
+        f"These look like the very rows that {subject.name} was fitted on (same number of rows, mean and "
+        "variance). On its own training rows a linear probe is at chance by construction: audit unseen rows "
+        "instead."
         for subject in subjects
         if subject.looks_like(found.moments)
     ]
@@ -385,6 +386,6 @@ def _check_widths(subjects: list[Subject], n_features: int) -> None:
     for subject in subjects:
         if subject.mean is not None and len(subject.mean) != n_features:
             raise ValueError(
-                f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the same "
-                "columns"
+                f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the "
+                "same columns"
             )

@@ -100,7 +100,7 @@ class _ChosenAttributes:
 
 
 def as_source(X: Any, sensitive_features: object, y: Any = None) -> BlockSource:
-    """Return blocks for arrays, a path (through `open_source`) or a source (with its own labels and target)."""
+    """Return blocks for arrays, a path (through `open_source`) or a source with its own labels."""
     if isinstance(X, str | Path):
         from fairstream.sources import open_source
 
@@ -125,8 +125,8 @@ def as_source(X: Any, sensitive_features: object, y: Any = None) -> BlockSource:
 def survey(source: BlockSource, *, sample_rows: int, seed: int) -> Survey:
     """Read the source once: moments (exact up to 2,048 features, sketched above), a sample, a digest.
 
-    The sample keeps the rows with the smallest of one uniform random key per row, so it depends on the seed and
-    on the order of the rows, never on how they were cut into blocks.
+    Every row gets a uniform random key; the sample is the rows with the smallest keys. It depends on the seed
+    and on the order of the rows, never on how they were cut into blocks.
     """
     d = source.n_features
     moments = GroupMoments(d, rank=None if d <= EXACT_FEATURES else 256)
@@ -253,8 +253,10 @@ def _only(column: GroupColumn, kept: tuple[Hashable, ...]) -> GroupColumn:
 
 
 def _rows_of(X: Any) -> Matrix:
-    return sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+    rows: Matrix = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+    return rows
 
 
 def _dense(X: Matrix) -> NDArray[Any]:
-    return X.toarray() if sp.issparse(X) else np.asarray(X)
+    sparse: Any = X
+    return sparse.toarray() if sp.issparse(X) else np.asarray(X)

@@ -19,6 +19,7 @@ FloatArray = NDArray[np.floating[Any]]
 class Subject:
     """One embedding under audit.
 
+    `total_variance` is that of the training rows with divisor n, as the moments have it.
     `components` (k x d) and `mean` are None where the embedding is not linear; `moments` holds the training
     moments where the estimator still has them.
     """
@@ -154,10 +155,10 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         mean=np.asarray(result.mean, dtype=float),
         unfair_basis=np.asarray(result.unfair_basis, dtype=float),
         fitted_rows=None if rows is None else int(rows),
-        total_variance=float(result.total_variance),
+        total_variance=None if not rows else float(result.total_variance) * (rows - 1) / rows,
         moments=getattr(model, "moments_", None),
         feature_names=getattr(result, "feature_names", None),
-        parameters=_parameters(model),
+        parameters=_parameters(model) or plain_parameter(getattr(result, "parameters", {})),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.audit.metrics import relative_gap
-from fairstream.audit.report import Direction, EmbeddingMap, FrontierPoint, GroupCloud
+from fairstream.audit.report import Direction, EmbeddingMap, FrontierChoice, GroupCloud
 from fairstream.audit.subjects import Subject
 from fairstream.linalg import eigh
 from fairstream.moments import GroupMoments
@@ -69,7 +69,7 @@ def removed_directions(
 
 def frontier(
     fitted: GroupMoments, audited: GroupMoments, n_components: int, comparisons: Comparisons
-) -> tuple[FrontierPoint, ...]:
+) -> tuple[FrontierChoice, ...]:
     """Solve for every number of removed directions on `fitted`, measure on `audited`: no pass over rows."""
     control = _gaps(
         fair_components(fitted, np.zeros((fitted.n_features, 0)), n_components)[0], audited, comparisons
@@ -86,7 +86,7 @@ def frontier(
         mean_gap, covariance_gap = _gaps(V, audited, comparisons)
         kept = float(np.trace(audited.covariance().compress(V)) / audited.total_variance)
         points.append(
-            FrontierPoint(
+            FrontierChoice(
                 constraint=constraint,
                 directions=directions,
                 n_unfair=m,

@@ -1,0 +1,174 @@
+"""The audit's numbers against naive implementations written from the definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairstream.audit import metrics, mmd
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(157, 7)) @ rng.normal(size=(7, 7)) + 100.0
+    groups = rng.integers(-1, 3, size=157)
+    V, _ = np.linalg.qr(rng.normal(size=(7, 3)))
+    return X, groups, V.T
+
+
+def naive_variance_share(X, V):
+    """Diagonal by diagonal: the variance along each component over the sum of all variances."""
+    kept = sum(np.var([row @ v for row in X], ddof=1) for v in V)
+    return kept / sum(np.var(X[:, j], ddof=1) for j in range(X.shape[1]))
+
+
+def naive_mmd2(A, B, bandwidth):
+    def mean_kernel(P, Q):
+        return np.mean([[np.exp(-sum((p - q) ** 2) / bandwidth) for q in Q] for p in P])
+
+    return mean_kernel(A, A) + mean_kernel(B, B) - 2 * mean_kernel(A, B)
+
+
+def naive_unbiased_mmd2(A, B, bandwidth):
+    def kernel(p, q):
+        return np.exp(-sum((p - q) ** 2) / bandwidth)
+
+    def within(P):
+        n = len(P)
+        return sum(kernel(P[i], P[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+
+    return within(A) + within(B) - 2 * np.mean([[kernel(p, q) for q in B] for p in A])
+
+
+def test_explained_variance_is_the_naive_ratio(rows):
+    X, groups, V = rows
+    assert metrics.explained_variance_ratio(X, V) == pytest.approx(naive_variance_share(X, V), abs=1e-10)
+    by_group = metrics.explained_variance_by_group(X, V, groups)
+    assert sorted(by_group) == [0, 1, 2]
+    for code, share in by_group.items():
+        assert share == pytest.approx(naive_variance_share(X[groups == code], V), abs=1e-10)
+
+
+def test_gaps_are_those_of_the_paper(rows):
+    X, groups, V = rows
+    inside = groups == 1
+    Z = X @ V.T
+    f = np.array([np.mean(X[inside, j]) - np.mean(X[~inside, j]) for j in range(7)])
+    assert metrics.mean_gap(Z, inside) == pytest.approx(np.sqrt(np.sum((V @ f) ** 2)), abs=1e-10)
+    mu = X.mean(axis=0)
+    S = sum(np.outer(x - mu, x - mu) for x in X[inside]) / inside.sum()
+    S = S - sum(np.outer(x - mu, x - mu) for x in X[~inside]) / (~inside).sum()
+    assert metrics.covariance_gap(Z, inside) == pytest.approx(np.linalg.norm(V @ S @ V.T, 2), rel=1e-10)
+
+
+def test_a_gap_needs_two_sides():
+    with pytest.raises(ValueError, match="in_group marks 3 of 3 rows"):
+        metrics.mean_gap(np.eye(3), np.ones(3, dtype=bool))
+
+
+def test_reconstruction_error_is_the_squared_distance_to_the_reconstruction(rows):
+    X, groups, V = rows
+    mean = X[:20].mean(axis=0)
+    distances = [np.sum((x - mean - V.T @ (V @ (x - mean))) ** 2) for x in X]
+    assert metrics.reconstruction_error(X, V, mean) == pytest.approx(np.mean(distances), rel=1e-10)
+    for code, error in metrics.reconstruction_error_by_group(X, V, mean, groups).items():
+        assert error == pytest.approx(np.mean(np.array(distances)[groups == code]), rel=1e-10)
+
+
+def test_fairness_of_predictions_agrees_with_the_definition_and_with_fairlearn():
+    rng = np.random.default_rng(1)
+    truth, guess, groups = (rng.integers(0, high, size=400) for high in (2, 2, 3))
+    rates = [np.mean([g for g, a in zip(guess, groups, strict=True) if a == code]) for code in range(3)]
+    difference = metrics.demographic_parity_difference(guess, groups)
+    assert difference == pytest.approx(max(rates) - min(rates), abs=1e-10)
+    odds = []
+    for label in (0, 1):
+        within = [np.mean(guess[(groups == code) & (truth == label)]) for code in range(3)]
+        odds.append(max(within) - min(within))
+    assert metrics.equalized_odds_difference(truth, guess, groups) == pytest.approx(max(odds), abs=1e-10)
+    fairlearn = pytest.importorskip("fairlearn.metrics")
+    frame = metrics.metric_frame(truth, guess, groups)
+    assert difference == pytest.approx(frame.difference()["selection_rate"], abs=1e-10)
+    expected = fairlearn.equalized_odds_difference(truth, guess, sensitive_features=groups)
+    assert metrics.equalized_odds_difference(truth, guess, groups) == pytest.approx(expected, abs=1e-10)
+    for code, accuracy in metrics.accuracy_by_group(truth, guess, groups).items():
+        assert accuracy == pytest.approx(frame.by_group.loc[code, "accuracy"], abs=1e-10)
+
+
+def test_more_than_two_labels_compare_every_label():
+    guess, groups = np.array([0, 1, 2, 0, 0, 0]), np.array([0, 0, 0, 1, 1, 1])
+    assert metrics.demographic_parity_difference(guess, groups) == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("tile", [7, 64, 1024])
+def test_mmd2_is_the_naive_double_sum(rows, tile):
+    X, groups, V = rows
+    Z, inside = X @ V.T, groups == 2
+    found = mmd.discrepancy(Z, inside, 9.0, n_permutations=3, tile=tile)
+    assert found.biased == pytest.approx(naive_mmd2(Z[inside], Z[~inside], 9.0), abs=1e-10)
+    assert found.unbiased == pytest.approx(naive_unbiased_mmd2(Z[inside], Z[~inside], 9.0), abs=1e-10)
+    assert mmd.mmd2(Z, inside, 9.0) == pytest.approx(found.biased, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n_rows", "keep"), [(40, 10**6), (41, 10**6), (40, 50), (151, 500), (250, 20_000)])
+def test_the_bandwidth_is_the_median_over_all_pairs(n_rows, keep):
+    rng = np.random.default_rng(n_rows)
+    Z = rng.normal(size=(n_rows, 4)) + 1e3
+    pairs = [np.sum((Z[i] - Z[j]) ** 2) for i in range(n_rows) for j in range(i)]
+    assert mmd.median_squared_distance(Z, keep=keep, tile=128) == pytest.approx(np.median(pairs), rel=1e-9)
+
+
+def test_the_bandwidth_survives_ties():
+    Z = np.random.default_rng(0).integers(0, 2, size=(400, 3)).astype(float)
+    assert mmd.median_squared_distance(Z, keep=100) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_p_values_are_uniform_without_a_difference():
+    """Kolmogorov-Smirnov over 300 samples without a difference; the control has one and must fail it."""
+    from scipy.stats import kstest
+
+    def p_values(shift):
+        values = []
+        for seed in range(300):
+            rng = np.random.default_rng(seed)
+            Z, inside = rng.normal(size=(60, 2)), np.arange(60) < 25
+            Z[inside] += shift
+            found = mmd.discrepancy(Z, inside, 4.0, n_permutations=99, seed=seed)
+            values.append(
+                found.p_value - rng.random() / 100
+            )  # p is one of 100 steps: spread it over its step
+        return values
+
+    assert kstest(p_values(0.0), "uniform").pvalue > 0.01
+    assert kstest(p_values(0.3), "uniform").pvalue < 1e-6
+
+
+def test_mmd_refuses_what_it_cannot_measure():
+    Z = np.zeros((6, 2))
+    with pytest.raises(ValueError, match="in_group has 5 rows, Z has 6"):
+        mmd.discrepancy(Z, np.ones(5, dtype=bool), 1.0)
+    with pytest.raises(ValueError, match="each side needs at least two"):
+        mmd.discrepancy(Z, np.arange(6) < 1, 1.0)
+    with pytest.raises(ValueError, match="bandwidth is 0"):
+        mmd.discrepancy(Z, np.arange(6) < 3, 0.0)
+
+
+def test_mmd_never_holds_all_pairs():
+    """3,000 rows have 9 million pairs, 72 MB: tiles stay far below that. Control: the naive array does not."""
+    import tracemalloc
+
+    Z = np.random.default_rng(0).normal(size=(3_000, 3))
+    inside = np.arange(3_000) % 3 == 0
+
+    def peak(call):
+        tracemalloc.start()
+        call()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    pairs = 8 * len(Z) ** 2
+    assert peak(lambda: mmd.discrepancy(Z, inside, 6.0, n_permutations=50, tile=256)) < pairs / 10
+    assert peak(lambda: mmd.median_squared_distance(Z, tile=256, keep=10**5)) < pairs / 4
+    assert peak(lambda: Z[:, :1] - Z[:, :1].T) >= pairs
