@@ -131,15 +131,30 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         covariance = scatter(rows.X)
         # <X'X, P> / (n |X|_F) in terms of the covariance: |X|_F^2 = n tr(covariance).
         objective = covariance / np.sqrt(max(len(rows.X) * np.trace(covariance), 1e-300))
-        exact = self.delta == 0 and np.any(gap)
-        basis = scipy.linalg.null_space(gap[None, :]) if exact else np.eye(len(gap))
+        basis, scale = self._coordinates(gap)
         k = self._check_n_components(basis.shape[1], f"the mean constraint leaves {basis.shape[1]}")
-        P, solved = self._programme(basis, objective, difference, gap, k)
+        P, solved = self._programme(basis, scale, objective, difference, gap, k)
         components = fix_signs(basis @ top_eigenvectors(P, k)[1]).T
         return learned_linear(components, mean, projection_=basis @ P @ basis.T, **solved)
 
+    def _coordinates(self, gap: Array) -> tuple[Array, Array]:
+        """Return an orthonormal basis for P, and the scale of each of its coordinates.
+
+        For delta = 0 the gap's direction is left out. Otherwise it comes first, in small units: P is tiny
+        there, and a first-order solver is many times faster when all entries of its variable are alike.
+        """
+        length = float(np.linalg.norm(gap))
+        if length == 0:
+            return np.eye(len(gap)), np.ones(len(gap))
+        others = scipy.linalg.null_space(gap[None, :])
+        if self.delta == 0:
+            return others, np.ones(others.shape[1])
+        scale = np.ones(len(gap))
+        scale[0] = min(1.0, np.sqrt(self.delta / length))
+        return np.column_stack([gap / length, others]), scale
+
     def _programme(
-        self, basis: Array, objective: Array, difference: Array, gap: Array, k: int
+        self, basis: Array, scale: Array, objective: Array, difference: Array, gap: Array, k: int
     ) -> tuple[Array, Learned]:
         """Solve for P in the coordinates of `basis`; return it and what else is published."""
         try:
@@ -150,26 +165,37 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         values = eigh(difference)[0]
         identity = np.eye(len(difference))
         shifted = [difference + max(0.0, -values[0]) * identity, max(0.0, values[-1]) * identity - difference]
-        P = cp.Variable((size, size), PSD=True)
+        scaled = cp.Variable((size, size), PSD=True)
+        P = cp.multiply(np.outer(scale, scale), scaled)
         bounds = cp.Variable(2)
         constraints = [np.eye(size) - P >> 0, cp.trace(P) == k]
         for bound, matrix in zip(bounds, shifted, strict=True):
             root = basis.T @ _root(matrix)
             width = root.shape[1]
             constraints.append(cp.bmat([[bound * np.eye(size), P @ root], [root.T @ P, np.eye(width)]]) >> 0)
-        if self.delta > 0:
-            # Divided by |f|^2: a well-scaled row keeps first-order solvers quick.
-            square = float(gap @ gap) or 1.0
-            constraints.append(cp.sum(cp.multiply(np.outer(gap, gap) / square, P)) <= self.delta**2 / square)
+        if self.delta > 0 and np.any(gap):
+            constraints.append(scaled[0, 0] <= self.delta**2 / (gap @ gap) / scale[0] ** 2)
         explained = cp.sum(cp.multiply(basis.T @ objective @ basis, P))
         problem = cp.Problem(cp.Minimize(self.mu * cp.sum(bounds) - explained), constraints)
+        self._run_solver(problem)
+        solved = np.asarray(P.value)
+        return (solved + solved.T) / 2, {
+            "covariance_gaps_": np.asarray(bounds.value),
+            "status_": str(problem.status),
+            "n_iter_": int(problem.solver_stats.num_iters or 1),
+        }
+
+    def _run_solver(self, problem: Any) -> None:
+        """Solve the cvxpy problem in place; raise where there is no answer, warn where it is not exact."""
+        from cvxpy.error import SolverError
+
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # said below, in our words
             try:
                 problem.solve(solver=self.solver, **self._solver_options())
-            except cp.error.SolverError as error:
+            except SolverError as error:
                 raise ValueError(f"solver is {self.solver!r}, which gave up ({error}): try SCS") from None
-        if P.value is None:
+        if problem.status not in ("optimal", "optimal_inaccurate"):
             raise ValueError(
                 f"{self.solver} found no solution ({problem.status}): raise max_iter or tolerance"
             )
@@ -178,14 +204,8 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
                 f"{self.solver} stopped early ({problem.status}): the constraints hold less exactly than "
                 f"tolerance = {self.tolerance:g}; raise max_iter",
                 FairstreamWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        solved = np.asarray(P.value)
-        return (solved + solved.T) / 2, {
-            "covariance_gaps_": np.asarray(bounds.value),
-            "status_": str(problem.status),
-            "n_iter_": int(problem.solver_stats.num_iters or 1),
-        }
 
     def _solver_options(self) -> dict[str, Any]:
         if self.solver == "SCS":
