@@ -12,16 +12,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream import estimator_state
-from fairstream.blocks import GroupColumn, Groups, Matrix, encode_groups
+from fairstream.blocks import GroupColumn, encode_groups
+from fairstream.learners import Learner, check_parameters, new_learner
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.persist import Arrays, Header, Storable, storable
+from fairstream.power import FairPowerMethod
 from fairstream.solve import FrontierPoint, frontier, solve
-from fairstream.unfair import CONSTRAINTS, DIRECTIONS, NUnfair, check_choice
-
-SOLVERS = ("auto", "exact", "sketch")
-EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
+from fairstream.unfair import NUnfair
 
 
 @storable
@@ -42,13 +41,20 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     directions : {"absolute", "relative"}, default "absolute"
         Which second-moment directions: largest absolute gap (the paper) or largest ratio, which on data with
         a steep spectrum costs much less variance.
-    solver : {"auto", "exact", "sketch"}, default "auto"
+    solver : {"auto", "exact", "sketch", "power"}, default "auto"
         "exact" keeps d x d moments; "sketch" keeps about `rank` directions, O(d rank) memory; "auto" is exact
-        up to 2,000 features unless `rank` is given.
+        up to 2,000 features unless `rank` is given. "power" is the paper's fair noisy power method, O(d k)
+        memory, two phases, nothing before both are through.
     rank : int, optional
-        Directions that the sketch keeps; by default 4 (k + unfair directions), at most d.
+        Directions that the sketch resolves; by default 4 (k + unfair directions), at most d.
+    block_size : int or (int, int), optional
+        "power" only: rows per step in the two phases. None reads the whole data in every step (`fit` only).
+    power_steps : int or (int, int), default 10
+        "power" only: steps of the two phases.
+    on_empty_group : {"extend", "zero"}, default "extend"
+        "power" only: what to do when a block ends without a row of a compared group.
     random_state : int, RandomState or None
-        Unused by the exact and sketch solvers, which are deterministic.
+        "power" only: for the random starts; the other solvers are deterministic.
 
     Attributes
     ----------
@@ -59,7 +65,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     group_counts_ : dict, attribute -> label -> rows
     group_means_ : dict, attribute -> label -> array (d,)
     n_samples_seen_ : int
-    moments_ : GroupMoments
+    moments_ : GroupMoments, of all solvers but "power"
+    power_ : FairPowerMethod, of solver "power"
+    phase_ : str, of solver "power": "unfair" or "components"
     subspace_ : FairSubspace
     solver_ : str
 
@@ -79,6 +87,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     True
     """
 
+    _learner: Learner
     _subspace: FairSubspace | None
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
@@ -93,6 +102,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         directions: str = "absolute",
         solver: str = "auto",
         rank: int | None = None,
+        block_size: int | tuple[int, int] | None = None,
+        power_steps: int | tuple[int, int] = 10,
+        on_empty_group: str = "extend",
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -101,6 +113,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.directions = directions
         self.solver = solver
         self.rank = rank
+        self.block_size = block_size
+        self.power_steps = power_steps
+        self.on_empty_group = on_empty_group
         self.random_state = random_state
 
     # Learning ---------------------------------------------------------------------------------------
@@ -127,9 +142,15 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         with self._unchanged_on_error():
             X = self._validated(X, reset=True)
+            check_parameters(self.get_params(deep=False))
             groups = self._groups(sensitive_features, X.shape[0])
-            moments = self._new_moments(X, groups).update(X, groups, sample_weight)
-            self.moments_, self._subspace = moments, self._solve(moments)
+            learner = new_learner(self.get_params(deep=False), X, groups)
+            if isinstance(learner, FairPowerMethod) and self.block_size is None:
+                _refuse_weights(sample_weight)
+                learner.fit_full(X, groups)
+            else:
+                learner.update(X, groups, sample_weight=sample_weight)
+            self._learner, self._subspace = learner, self._solve(learner)
         return self
 
     def partial_fit(
@@ -137,12 +158,17 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     ) -> Self:
         """Learn from one more block of any number of rows. Parameters as in `fit`."""
         with self._unchanged_on_error():
-            started = hasattr(self, "moments_")
+            started = hasattr(self, "_learner")
             X = self._validated(X, reset=not started)
+            check_parameters(self.get_params(deep=False))
+            if self.solver == "power" and self.block_size is None:
+                raise ValueError(
+                    "block_size=None reads the whole data in every step: use fit, or give block_size=(b, B)"
+                )
             groups = self._groups(sensitive_features, X.shape[0])
-            moments = self.moments_ if started else self._new_moments(X, groups)
-            moments.update(X, groups, sample_weight)
-            self.moments_, self._subspace = moments, None
+            learner = self._learner if started else new_learner(self.get_params(deep=False), X, groups)
+            learner.update(X, groups, sample_weight=sample_weight)
+            self._learner, self._subspace = learner, None
         return self
 
     def resolve(self, **changes: Any) -> FairStreamingPCA:
@@ -161,7 +187,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         >>> pca.resolve(n_components=2, n_unfair=4).unfair_basis_.shape
         (5, 8)
         """
-        check_is_fitted(self)
+        moments = self.moments_
         allowed = ("n_components", "n_unfair", "constraint", "directions")
         wrong = [name for name in changes if name not in allowed]
         if wrong:
@@ -170,7 +196,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(other, name, getattr(self, name))
-        other.moments_, other._subspace = self.moments_.copy(), other._solve(self.moments_)
+        other._learner, other._subspace = moments.copy(), other._solve(moments)
         return other
 
     def frontier(self, n_unfair: Iterable[int] = range(11), **choices: Any) -> list[FrontierPoint]:
@@ -182,13 +208,13 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         **choices
             `n_components`, `constraint` and `directions`, where they shall differ from the estimator's.
         """
-        check_is_fitted(self)
+        moments = self.moments_
         defaults: dict[str, Any] = {
             "n_components": self.subspace_.n_components,
             "constraint": self.constraint,
             "directions": self.directions,
         }
-        return frontier(self.moments_, n_unfair=n_unfair, **(defaults | choices))
+        return frontier(moments, n_unfair=n_unfair, **(defaults | choices))
 
     # Using ------------------------------------------------------------------------------------------
 
@@ -226,11 +252,31 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @property
     def subspace_(self) -> FairSubspace:
         """The frozen result; solved on first use after `partial_fit`."""
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this FairStreamingPCA is not fitted yet: call fit or partial_fit first")
+        learner = self._fitted()
         if self._subspace is None:
-            self._subspace = self._solve(self.moments_)
+            self._subspace = self._solve(learner)
         return self._subspace
+
+    @property
+    def moments_(self) -> GroupMoments:
+        """The summary that everything else is solved from."""
+        learner = self._fitted()
+        if not isinstance(learner, GroupMoments):
+            raise AttributeError('solver="power" keeps no moments: use "exact", "sketch" or "auto"')
+        return learner
+
+    @property
+    def power_(self) -> FairPowerMethod:
+        """The power method and where it stands."""
+        learner = self._fitted()
+        if not isinstance(learner, FairPowerMethod):
+            raise AttributeError(f'solver="{self.solver_}" runs no power method: use solver="power"')
+        return learner
+
+    @property
+    def phase_(self) -> str:
+        """Where the power method is: "unfair" until the unfair basis is known, then "components"."""
+        return self.power_.phase
 
     @property
     def components_(self) -> FloatArray:
@@ -276,19 +322,20 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @property
     def n_samples_seen_(self) -> int | float:
         """Rows seen, or the sum of their weights."""
-        self._require_moments()
-        return self.moments_.n_rows
+        return self._fitted().n_rows
 
     @property
     def solver_(self) -> str:
         """The solver that "auto" came to."""
-        self._require_moments()
-        return "exact" if self.moments_.rank is None else "sketch"
+        learner = self._fitted()
+        if isinstance(learner, FairPowerMethod):
+            return "power"
+        return "exact" if learner.rank is None else "sketch"
 
     # Inside -----------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "moments_")
+        return hasattr(self, "_learner")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -300,9 +347,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _n_features_out(self) -> int:
         return self.subspace_.n_components
 
-    def _require_moments(self) -> None:
+    def _fitted(self) -> Learner:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this FairStreamingPCA is not fitted yet: call fit or partial_fit first")
+        return self._learner
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
@@ -318,53 +366,25 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return validate_data(self, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=reset)
 
     def _groups(self, sensitive_features: Any, n_rows: int) -> dict[str, GroupColumn] | None:
-        check_choice("constraint", self.constraint, CONSTRAINTS)
-        check_choice("directions", self.directions, DIRECTIONS)
-        check_choice("solver", self.solver, SOLVERS)
-        if sensitive_features is None:
-            if self.constraint == "none":
-                return None
-            raise ValueError(
-                "sensitive_features is missing: pass one label per row and attribute, or "
-                'constraint="none" for ordinary streaming PCA'
-            )
-        return encode_groups(sensitive_features, n_rows)
-
-    def _new_moments(self, X: Matrix, groups: Groups | None) -> GroupMoments:
-        d, k = X.shape[1], self.n_components
-        if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= d):
-            raise ValueError(f"n_components={k!r}: give a whole number from 1 to n_features={d}, or None")
-        if self.solver == "exact" and self.rank is not None:
-            raise ValueError(f'rank={self.rank} has no meaning for solver="exact": leave it out')
-        small = X.dtype == np.float16 or (X.dtype.kind in "iub" and X.dtype.itemsize <= 2)
-        dtype = np.float32 if small or X.dtype == np.float32 else np.float64
-        exact = self.solver == "exact" or (
-            self.solver == "auto" and self.rank is None and d <= EXACT_FEATURES
+        if sensitive_features is not None:
+            return encode_groups(sensitive_features, n_rows)
+        learner = getattr(self, "_learner", None)
+        past_groups = isinstance(learner, FairPowerMethod) and learner.phase == "components"
+        if self.constraint == "none" or past_groups:
+            return None
+        raise ValueError(
+            "sensitive_features is missing: pass one label per row and attribute, or "
+            'constraint="none" for ordinary streaming PCA'
         )
-        return GroupMoments(d, None if exact else self._sketch_rank(d, groups), dtype)
 
-    def _sketch_rank(self, d: int, groups: Groups | None) -> int:
-        if self.rank is not None:
-            return min(int(self.rank), d)
-        if self.n_components is None:
-            raise ValueError(
-                f"n_components=None would keep all of n_features={d}: give n_components, or rank, or "
-                'solver="exact"'
-            )
-        unfair = 0
-        for name, column in (groups or {}).items():
-            m = self.n_unfair.get(name, 0) if isinstance(self.n_unfair, Mapping) else self.n_unfair
-            comparisons = len(column.labels) if len(column.labels) > 2 else 1
-            unfair += comparisons * (m * (self.constraint in ("all", "covariance")) + 1)
-        return min(4 * (self.n_components + unfair), d)
-
-    def _solve(self, moments: GroupMoments) -> FairSubspace:
+    def _solve(self, learner: Learner) -> FairSubspace:
         names = getattr(self, "feature_names_in_", None)
-        return solve(
-            moments,
-            self.n_components,
-            self.n_unfair,
-            self.constraint,
-            self.directions,
-            None if names is None else tuple(map(str, names)),
-        )
+        names = None if names is None else tuple(map(str, names))
+        if isinstance(learner, FairPowerMethod):
+            return learner.subspace(names)
+        return solve(learner, self.n_components, self.n_unfair, self.constraint, self.directions, names)
+
+
+def _refuse_weights(sample_weight: Any) -> None:
+    if sample_weight is not None:
+        raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")

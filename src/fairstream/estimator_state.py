@@ -10,11 +10,16 @@ from numpy.typing import NDArray
 from fairstream.errors import FairstreamFileError
 from fairstream.moments import GroupMoments
 from fairstream.persist import Arrays, Header, checked
+from fairstream.power import FairPowerMethod
 
 if TYPE_CHECKING:
     from fairstream.estimator import FairStreamingPCA
 
-_LEARNERS = {"moments_": GroupMoments}  # what an estimator may have learned, by attribute
+# What an estimator may have learned with.
+_LEARNERS: dict[str, Any] = {
+    "moments": GroupMoments,
+    "power": FairPowerMethod,
+}
 
 
 def describe(estimator: FairStreamingPCA) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -25,8 +30,8 @@ def describe(estimator: FairStreamingPCA) -> tuple[dict[str, Any], dict[str, NDA
         raise ValueError(
             f"random_state is a {type(seed).__name__}, which a file cannot hold: set an int, or None"
         )
-    learner = next(name for name in _LEARNERS if getattr(estimator, name, None) is not None)
-    state, arrays = getattr(estimator, learner).to_state()
+    learner = next(name for name, kind in _LEARNERS.items() if isinstance(estimator._learner, kind))
+    state, arrays = estimator._learner.to_state()
     names = getattr(estimator, "feature_names_in_", None)
     header = {
         "parameters": parameters,
@@ -49,5 +54,5 @@ def rebuild(kind: type[FairStreamingPCA], header: Header, arrays: Arrays) -> Fai
         checked(len(names) == learned.n_features, "feature names and features")
         estimator.feature_names_in_ = np.array(names, dtype=object)
     estimator._subspace = None
-    setattr(estimator, learner, learned)
+    estimator._learner = learned
     return estimator

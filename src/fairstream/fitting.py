@@ -76,7 +76,7 @@ def fit_source(
         raise ValueError(f"every is {every}: give a positive number of rows between checkpoints")
     source = open_source(source)
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
-    if getattr(estimator, "moments_", None) is not None:
+    if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
     if checkpoint is None:
         for block, rows in _counted(source, 0):
@@ -85,7 +85,7 @@ def fit_source(
     else:
         folder = CheckpointFolder(checkpoint)
         estimator = _fit_with_checkpoints(source, estimator, folder, every, resume, progress)
-    if getattr(estimator, "moments_", None) is None:
+    if not estimator.__sklearn_is_fitted__():
         raise ValueError("the source has no rows: nothing was learned")
     if source.feature_names is not None:
         # Not before the end: blocks are bare arrays, and scikit-learn would miss the names with every one.

@@ -23,7 +23,7 @@ from fairstream.sketch import (
     rotate,
 )
 
-ROWS_FOR_A_VOTE = 8  # times the rank: with as many rows a group's say in the cut is half of its full vote
+ROWS_FOR_A_VOTE = 1  # times the rank: with as many rows a group's say in the cut is half of its full vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,8 @@ class SketchedScatter:
         return float(np.clip(1.0 - np.trace(self.cores[0]) / self.energy[0], 0.0, 1.0))
 
     def slice_rows(self) -> int:
-        """Rows to take in at a time: 2 L balances the Gram matrix against the rotation."""
-        return max(2 * self.rank, 128)
+        """Rows to take in at a time: fewer would cut too often, more would pay too much for R R'."""
+        return max(4 * self.rank, 128)
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
@@ -194,12 +194,12 @@ class SketchedScatter:
         return cores, self.offsets @ own
 
     def votes(self, weights: FloatArray) -> FloatArray:
-        """Weight of one row of each slot in the pool: about 1 / n, so that every slot has the same say.
+        """Weight of one row of each group in the pool: about 1 / n, so that every group has the same say.
 
-        A slot with few rows yet has less: the leading directions of a handful of rows are mostly noise, and
-        with a full vote they would push out directions of the other groups that will never come back.
+        A group with few rows yet has less: the leading directions of a handful of rows are mostly noise.
         """
         votes: FloatArray = np.where(weights > 0, 1.0 / (weights + ROWS_FOR_A_VOTE * self.rank), 0.0)
+        votes[0] = 0.0
         return votes
 
     def pool(self, weights: FloatArray, new_weights: FloatArray) -> tuple[FloatArray, float]:
@@ -215,8 +215,8 @@ class SketchedScatter:
         coordinates, E = step.coordinates, None
         if width + found > self.capacity:
             row_votes = new.member.T @ self.votes(new.old_weights + new.weights)
-            increment = (coordinates.T * row_votes) @ coordinates
-            E = self._cut(increment, new.old_weights, new.old_weights + new.weights)
+            balanced = (coordinates.T * row_votes) @ coordinates
+            E = self._cut(balanced, coordinates.T @ coordinates, new.old_weights, new.weights)
             coordinates = coordinates @ E
         own = np.eye(width, width + found) if E is None else E[:width]
         cores, offsets = self.embedded(own)
@@ -249,11 +249,13 @@ class SketchedScatter:
         step = extend(self.basis, rows)
         width, found = len(self.basis), step.outside.shape[1]
         coordinates, E = step.coordinates, None
-        theirs_wide, theirs_tail = other.pool(b[slot_of], (n + b)[slot_of])
         if width + found > self.capacity:
             J = coordinates[:-1]
-            increment = J.T @ theirs_wide @ J + theirs_tail * (np.eye(width + found) - J.T @ J)
-            E = self._cut(increment, n, n + b)
+            balanced, tail = other.pool(b[slot_of], (n + b)[slot_of])
+            outside = np.eye(width + found) - J.T @ J
+            balanced = J.T @ balanced @ J + tail * outside
+            total = J.T @ other.cores[0] @ J + other.tails()[0] * outside
+            E = self._cut(balanced, total, n, b)
             coordinates = coordinates @ E
         own = np.eye(width, width + found) if E is None else E[:width]
         cores, offsets = self.embedded(own)
@@ -269,13 +271,24 @@ class SketchedScatter:
         offsets[slot_of] += b[slot_of][:, None] * their_offsets
         self._publish(rotate(self.basis, rows, step, E), cores, offsets / total, energy, E is not None)
 
-    def _cut(self, increment: FloatArray, weights: FloatArray, new_weights: FloatArray) -> FloatArray:
-        pool, tail = self.pool(weights, new_weights)
+    def _cut(self, balanced: FloatArray, total: FloatArray, n: FloatArray, b: FloatArray) -> FloatArray:
+        """Choose the directions to keep, given what the new rows add to the balanced pool and to the total.
+
+        A quarter is reserved for the leading directions of all rows together, which the components are made
+        of; the rest goes by the balanced pool, which the gaps are made of. Either alone fails one of them:
+        the total forgets a minority, the pool lets a group that comes late push out everything else.
+        """
         width = len(self.basis)
-        increment[:width, :width] += pool
-        new = np.arange(width, len(increment))
-        increment[new, new] += tail
-        return best_directions(increment, self.kept)
+        pool, tail = self.pool(n, n + b)
+        new = np.arange(width, len(total))
+        balanced[:width, :width] += pool
+        balanced[new, new] += tail
+        total[:width, :width] += self.cores[0]
+        total[new, new] += self.tails()[0]
+        if len(n) == 1:
+            return best_directions(total, self.kept)
+        reserved = best_directions(total, self.kept // 4)
+        return np.hstack([reserved, best_directions(balanced, self.kept - self.kept // 4, outside=reserved)])
 
     def _publish(
         self, basis: FloatArray, cores: FloatArray, offsets: FloatArray, energy: FloatArray, was_cut: bool

@@ -74,8 +74,14 @@ def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
     return np.concatenate([B, inverse.astype(B.dtype) @ Q])
 
 
-def best_directions(pool: FloatArray, rank: int) -> FloatArray:
-    """Return the `rank` leading eigenvectors of the pool: the directions a cut keeps."""
+def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None = None) -> FloatArray:
+    """Return the `rank` leading eigenvectors of the pool, orthogonal to the columns `outside`."""
+    if outside is not None:
+        # Shift those columns to the bottom of the spectrum, so that none of them can lead.
+        images = pool @ outside
+        bottom = np.trace(pool) * np.eye(outside.shape[1])
+        cross = images @ outside.T
+        pool = pool - cross - cross.T + outside @ (outside.T @ images - bottom) @ outside.T
     _, vectors = eigh(pool)
     return np.ascontiguousarray(vectors[:, ::-1][:, :rank])
 

@@ -1,0 +1,87 @@
+"""Which learner an estimator's parameters ask for: exact moments, a sketch, or the power method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from fairstream.blocks import Groups, Matrix
+from fairstream.moments import GroupMoments
+from fairstream.power import FairPowerMethod
+from fairstream.unfair import CONSTRAINTS, DIRECTIONS, check_choice
+
+Learner: TypeAlias = GroupMoments | FairPowerMethod
+
+SOLVERS = ("auto", "exact", "sketch", "power")
+EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Raise for choices that do not exist and for options that the solver would ignore."""
+    solver = parameters["solver"]
+    check_choice("constraint", parameters["constraint"], CONSTRAINTS)
+    check_choice("directions", parameters["directions"], DIRECTIONS)
+    check_choice("solver", solver, SOLVERS)
+    if parameters["rank"] is not None and solver in ("exact", "power"):
+        raise ValueError(f'rank={parameters["rank"]} has no meaning for solver="{solver}": leave it out')
+    if parameters["block_size"] is not None and solver != "power":
+        raise ValueError(
+            f'block_size={parameters["block_size"]} has no meaning for solver="{solver}", which takes rows '
+            'in any blocks: leave it out, or use solver="power"'
+        )
+    if solver == "power" and parameters["directions"] != "absolute":
+        raise ValueError('directions="relative" needs moments: use solver "exact", "sketch" or "auto"')
+    if solver == "power" and parameters["n_components"] is None:
+        raise ValueError('n_components=None is not possible with solver="power": give a number')
+
+
+def new_learner(parameters: Mapping[str, Any], X: Matrix, groups: Groups | None) -> Learner:
+    """Return an empty learner for data like X with groups like these."""
+    d, solver = int(X.shape[1]), parameters["solver"]
+    k: Any = parameters["n_components"]
+    if k is not None and not (_is_whole(k) and 1 <= k <= d):
+        raise ValueError(f"n_components={k!r}: give a whole number from 1 to n_features={d}, or None")
+    dtype = working_dtype(X.dtype)
+    if solver == "power":
+        names = ("n_unfair", "constraint", "block_size", "power_steps", "on_empty_group", "random_state")
+        return FairPowerMethod(d, k, dtype=dtype, **{name: parameters[name] for name in names})
+    exact = solver == "exact" or (solver == "auto" and parameters["rank"] is None and d <= EXACT_FEATURES)
+    return GroupMoments(d, None if exact else _sketch_rank(parameters, d, groups), dtype)
+
+
+def working_dtype(dtype: DTypeLike) -> type[np.floating[Any]]:
+    """Return float32 for input that float32 holds (images, half precision), else float64.
+
+    Examples
+    --------
+    >>> working_dtype("uint8").__name__, working_dtype("int64").__name__
+    ('float32', 'float64')
+    """
+    dtype = np.dtype(dtype)
+    small = dtype.kind in "iub" and dtype.itemsize <= 2
+    return np.float32 if small or dtype in (np.float16, np.float32) else np.float64
+
+
+def _sketch_rank(parameters: Mapping[str, Any], d: int, groups: Groups | None) -> int:
+    """Return the rank given, or four times the directions that the solution will need, at most d."""
+    rank, k, n_unfair = parameters["rank"], parameters["n_components"], parameters["n_unfair"]
+    if rank is not None:
+        return min(int(rank), d)
+    if k is None:
+        raise ValueError(
+            f"n_components=None would keep all of n_features={d}: give n_components, or rank, or "
+            'solver="exact"'
+        )
+    unfair = 0
+    for name, column in (groups or {}).items():
+        m = n_unfair.get(name, 0) if isinstance(n_unfair, Mapping) else n_unfair
+        comparisons = len(column.labels) if len(column.labels) > 2 else 1
+        unfair += comparisons * (m * (parameters["constraint"] in ("all", "covariance")) + 1)
+    return min(4 * (k + unfair), d)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,0 +1,102 @@
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from fairstream import encode_groups
+from fairstream.blocks import MAX_GROUPS
+
+NAME = "sensitive_feature_0"
+
+
+def codes(form, n=3):
+    return {name: (col.codes.tolist(), col.labels) for name, col in encode_groups(form, n).items()}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pd.Series(["a", None, "b"], name="sex"),
+        pd.Series(["a", None, "b"], name="sex", dtype="category"),
+        pd.Series(["a", None, "b"], name="sex", dtype="string"),
+        pd.DataFrame({"sex": ["a", None, "b"]}),
+        pl.Series("sex", ["a", None, "b"]),
+        pl.Series("sex", ["a", None, "b"], dtype=pl.Categorical),
+        pl.DataFrame({"sex": ["a", None, "b"]}),
+        pa.table({"sex": ["a", None, "b"]}),
+        {"sex": ["a", None, "b"]},
+        {"sex": np.array(["a", None, "b"], dtype=object)},
+        {"sex": pd.Series(["a", None, "b"])},
+        {"sex": np.array([["a"], [None], ["b"]], dtype=object)},
+    ],
+    ids=lambda form: type(form).__module__.split(".")[0] + "-" + type(form).__name__,
+)
+def test_every_usual_form_gives_the_same_column(form):
+    assert codes(form) == {"sex": ([0, -1, 1], ("a", "b"))}
+
+
+@pytest.mark.parametrize(
+    ("form", "labels"),
+    [
+        ([1, 0, 1], (0, 1)),
+        ([True, False, True], (False, True)),
+        (np.array([1.0, np.nan, 0.0]), (0.0, 1.0)),
+        (["x", float("nan"), "y"], ("x", "y")),
+        (pd.array([1, None, 0], dtype="Int64"), (0, 1)),
+        (pd.Series([True, None, False], dtype="boolean"), (False, True)),
+        ([("a", 1), ("b", 2), ("a", 1)], ("a", "b")),
+        ([-1, 1, -1], (-1, 1)),
+    ],
+)
+def test_labels_are_plain_values_in_a_fixed_order(form, labels):
+    column = encode_groups(form, 3)[NAME]
+    assert column.labels == labels
+    assert all(not isinstance(label, np.generic) for label in column.labels)
+
+
+def test_nan_never_becomes_a_group_called_nan():
+    assert codes(["a", np.nan, "b"])[NAME][0] == [0, -1, 1]
+
+
+def test_minus_one_is_a_label_because_celeba_uses_it():
+    assert codes(np.array([-1, 1, -1]))[NAME] == ([0, 1, 0], (-1, 1))
+
+
+def test_mixed_labels_sort_the_same_whatever_comes_first():
+    one = encode_groups(["b", 2, "a", 1, (1, 2)], 5)[NAME].labels
+    two = encode_groups([(1, 2), 1, "a", 2, "b"], 5)[NAME].labels
+    assert one == two == (1, 2, "a", "b", (1, 2))
+
+
+def test_two_dimensional_arrays_are_several_attributes():
+    encoded = encode_groups(np.array([["a", "x"], ["b", "y"]]), 2)
+    assert [*encoded] == ["sensitive_feature_0", "sensitive_feature_1"]
+
+
+def test_decode_returns_the_labels():
+    assert encode_groups(["f", None, "m"], 3)[NAME].decode().tolist() == ["f", None, "m"]
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (["a", "b"], "has 2 rows, X has 3"),
+        ("abc", "one label per row"),
+        (5, "one label per row"),
+        ({}, "no column"),
+        ([[], [], []], "no column"),
+        ([{"a"}, {"b"}, {"c"}], "unhashable"),
+        (np.zeros((3, 2, 2)), "shape"),
+        ({"a": np.zeros((3, 2))}, "one column"),
+        (pl.LazyFrame({"a": [1, 2, 3]}), "collect"),
+    ],
+)
+def test_bad_forms_get_a_message_with_the_way_out(form, says):
+    with pytest.raises(ValueError, match=says):
+        encode_groups(form, 3)
+
+
+def test_a_continuous_attribute_is_refused():
+    with pytest.raises(ValueError, match="bin a continuous attribute"):
+        encode_groups(np.linspace(0, 1, MAX_GROUPS + 1), MAX_GROUPS + 1)

@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+
+from fairstream.linalg import (
+    eigh,
+    fix_signs,
+    orthonormal_complement_part,
+    orthonormalise,
+    principal_angles,
+    top_eigenvectors,
+)
+from fairstream.operators import SymmetricOperator, plus_rank_one
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_orthonormalise_drops_what_earlier_columns_span(rng):
+    A = rng.normal(size=(9, 3))
+    dependent = np.hstack([A, -1e-6 * A[:, :1], A @ [[1.0], [2.0], [3.0]], np.zeros((9, 1))])
+    Q = orthonormalise(dependent)
+    assert Q.shape == (9, 3)
+    assert np.allclose(Q.T @ Q, np.eye(3))
+    assert principal_angles(Q, A).max() < 1e-10
+
+
+def test_plain_qr_would_have_added_an_arbitrary_direction(rng):
+    """The control: without rank detection the printed QR returns more columns than the span has."""
+    A = rng.normal(size=(9, 1))
+    assert np.linalg.qr(np.hstack([A, -A]))[0].shape[1] == 2
+    assert orthonormalise(np.hstack([A, -A])).shape[1] == 1
+
+
+def test_orthonormalise_keeps_the_order(rng):
+    A = rng.normal(size=(9, 3))
+    assert np.allclose(orthonormalise(A)[:, 0], A[:, 0] / np.linalg.norm(A[:, 0]))
+
+
+def test_top_eigenvectors_by_absolute_value_sees_negative_ones():
+    S = np.diag([-2.0, 1.0, 4.0])
+    assert np.allclose(top_eigenvectors(S, 2, by="absolute")[0], [4, -2])
+    assert np.allclose(top_eigenvectors(S, 2)[0], [4, 1])
+
+
+@pytest.mark.parametrize("size", [5, 600])
+def test_eigh_small_and_large(rng, size):
+    A = rng.normal(size=(size, size))
+    values, vectors = eigh(A + A.T)
+    assert np.allclose((vectors * values) @ vectors.T, A + A.T)
+
+
+def test_complement_part_is_orthogonal_to_rounding(rng):
+    U = np.linalg.qr(rng.normal(size=(30, 4)))[0]
+    A = U @ rng.normal(size=(4, 3)) + 1e-4 * rng.normal(size=(30, 3))
+    V = orthonormal_complement_part(U, A)
+    assert np.abs(U.T @ V).max() < 1e-14
+    assert np.allclose(V.T @ V, np.eye(3))
+
+
+def test_signs_do_not_depend_on_the_sign_that_came_in(rng):
+    V = rng.normal(size=(6, 3))
+    assert np.array_equal(fix_signs(V), fix_signs(-V))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_operator_with_rank_one_terms_equals_the_dense_matrix(rng, dtype):
+    B = np.linalg.qr(rng.normal(size=(12, 4)))[0].T.astype(dtype)
+    K = rng.normal(size=(4, 4))
+    K = K + K.T
+    vectors, weights = rng.normal(size=(2, 12)), np.array([2.0, -3.0])
+    dense = B.T @ K @ B + (vectors.T * weights) @ vectors
+    operator = plus_rank_one(K, B, vectors, weights)
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    assert np.abs(operator.to_dense() - dense).max() < tolerance * 10
+    block = rng.normal(size=(12, 3))
+    assert np.abs(operator @ block - dense @ block).max() < tolerance * 50
+    assert np.abs(operator.compress(block) - block.T @ dense @ block).max() < tolerance * 200
+    assert operator.trace() == pytest.approx(np.trace(dense), abs=tolerance * 100)
+    values, _ = operator.top_eigenpairs(2, by="absolute")
+    expected = np.linalg.eigvalsh(dense)
+    assert np.allclose(np.sort(np.abs(values)), np.sort(np.abs(expected))[-2:], atol=tolerance * 100)
+
+
+def test_dense_operator_is_the_matrix():
+    S = SymmetricOperator(np.diag([1.0, 2.0]))
+    assert np.array_equal(S.to_dense(), np.diag([1.0, 2.0]))
+    assert S.shape == (2, 2)

@@ -1,0 +1,288 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from brute_force import mean_gap, second_moment_gap
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairstream import GroupMoments, NotEnoughGroupsError
+
+RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def make(rng, n=400, d=12, offset=0.0):
+    X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + offset
+    race = rng.choice(["a", "b", "c"], n)
+    sex = rng.integers(0, 2, n).astype(object)
+    sex[rng.random(n) < 0.1] = None
+    X[sex == 1, 0] += 1
+    return X, {"race": race, "sex": sex}
+
+
+def rows_of(labels, rows):
+    return {name: column[rows] for name, column in labels.items()}
+
+
+def assert_same_statistics(moments, X, labels, tolerance=1e-10):
+    scale = np.abs(np.cov(X.T, ddof=0)).max()
+    assert np.abs(moments.covariance().to_dense() - np.cov(X.T, ddof=0)).max() < tolerance * scale
+    assert np.abs(moments.mean() - X.mean(axis=0)).max() < tolerance * max(1, np.abs(X).max())
+    for attribute, column in labels.items():
+        for group in moments.groups[attribute]:
+            assert moments.count(attribute, group) == sum(label == group for label in column)
+        for _, group in moments.comparisons(attribute):
+            f = mean_gap(X, column, group)
+            assert np.abs(moments.mean_gap(attribute, group) - f).max() < tolerance * max(1, np.abs(X).max())
+            S = second_moment_gap(X, column, group)
+            assert np.abs(moments.gap(attribute, group).to_dense() - S).max() < tolerance * scale * 10
+            block = np.ones((X.shape[1], 2))
+            assert np.allclose(moments.gap(attribute, group) @ block, S @ block, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_cut_into_blocks_gives_the_statistics_of_the_whole(rank, data):
+    X, labels = make(np.random.default_rng(data.draw(st.integers(0, 1000))), n=120, d=6)
+    cuts = sorted(data.draw(st.sets(st.integers(1, 119), max_size=12)))
+    moments = GroupMoments(6, rank=rank)
+    for start, stop in zip([0, *cuts], [*cuts, 120], strict=True):
+        moments.update(X[start:stop], rows_of(labels, slice(start, stop)))
+    assert moments.n_rows == 120
+    assert_same_statistics(moments, X, labels)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_merging_in_any_order_equals_one_pass(rng, rank, parts):
+    X, labels = make(rng)
+    where = rng.integers(0, parts, len(X))
+    summaries = [
+        GroupMoments(12, rank=rank).update(X[where == j], rows_of(labels, where == j)) for j in range(parts)
+    ]
+    untouched = summaries[-1].copy()
+    total = GroupMoments(12, rank=rank)
+    for j in rng.permutation(parts):
+        total.merge(summaries[j])
+    assert_same_statistics(total, X, labels)
+    assert np.array_equal(summaries[-1].covariance().to_dense(), untouched.covariance().to_dense())
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_an_offset_of_ten_thousand_costs_float32_nothing(rng, rank):
+    X, labels = make(rng, n=2000)
+    shifted = (X + 1e4).astype(np.float32)
+    exact_shifted = shifted.astype(np.float64)
+    moments = GroupMoments(12, rank=rank, dtype=np.float32)
+    for start in range(0, 2000, 150):
+        moments.update(shifted[start : start + 150], rows_of(labels, slice(start, start + 150)))
+    reference = np.cov(exact_shifted.T, ddof=0)
+    error = np.abs(moments.covariance().to_dense() - reference).max() / np.abs(reference).max()
+    assert error < 1e-5
+    # The control: raw sums in float32 lose everything at that offset.
+    raw = shifted.T @ shifted / np.float32(2000) - np.outer(shifted.mean(axis=0), shifted.mean(axis=0))
+    assert np.abs(raw - reference).max() / np.abs(reference).max() > 0.1
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, sp.csc_array])
+def test_sparse_equals_dense(rng, rank, form):
+    X, labels = make(rng)
+    X[rng.random(X.shape) < 0.7] = 0
+    sparse = GroupMoments(12, rank=rank).update(form(X), labels)
+    assert_same_statistics(sparse, X, labels)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float16", "float32", "bool", "int8"])
+def test_every_number_type_in_every_memory_layout(rng, rank, dtype, tmp_path):
+    X = (rng.random((200, 12)) * (1 if dtype == "bool" else 100)).round().astype(dtype)
+    labels = {"sex": rng.integers(0, 2, 200)}
+    np.save(tmp_path / "X.npy", X)
+    read_only = X.copy()
+    read_only.setflags(write=False)
+    for form in (X, np.asfortranarray(X), read_only, np.load(tmp_path / "X.npy", mmap_mode="r"), X[::-1][::-1]):
+        moments = GroupMoments(12, rank=rank).update(form, labels)
+        assert_same_statistics(moments, X.astype(float), labels)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_an_integer_weight_equals_repetition(rng, rank):
+    X, labels = make(rng, n=100)
+    weights = rng.integers(0, 4, 100)
+    weighted = GroupMoments(12, rank=rank).update(X, labels, sample_weight=weights)
+    repeated = GroupMoments(12, rank=rank).update(
+        np.repeat(X, weights, axis=0), {a: np.repeat(c, weights) for a, c in labels.items()}
+    )
+    assert weighted.n_rows == repeated.n_rows == weights.sum()
+    assert np.allclose(weighted.covariance().to_dense(), repeated.covariance().to_dense())
+    for pair in repeated.comparisons():
+        assert weighted.count(*pair) == repeated.count(*pair)
+        assert np.allclose(weighted.gap(*pair).to_dense(), repeated.gap(*pair).to_dense())
+
+
+def test_counts_stay_exact_beyond_two_to_the_31(rng):
+    moments = GroupMoments(2)
+    for _ in range(3):
+        moments.update(np.eye(2), ["a", "b"], sample_weight=[2.0**32, 1.0])
+    assert moments.count("sensitive_feature_0", "a") == 3 * 2**32
+    assert moments.n_rows == 3 * 2**32 + 3
+
+
+def test_a_label_first_seen_later_is_a_new_group(rng):
+    X, _ = make(rng, n=300)
+    labels = {"race": np.array(["a"] * 100 + ["b"] * 100 + ["c"] * 100)}
+    moments = GroupMoments(12)
+    for start in range(0, 300, 50):
+        moments.update(X[start : start + 50], rows_of(labels, slice(start, start + 50)))
+    assert moments.groups == {"race": ("a", "b", "c")}
+    assert_same_statistics(moments, X, labels)
+
+
+def test_rows_of_unknown_group_count_for_the_total_only(rng):
+    X, _ = make(rng, n=90)
+    sex = np.array([0, 1, None] * 30, dtype=object)
+    moments = GroupMoments(12).update(X, {"sex": sex})
+    assert moments.n_rows == 90
+    assert moments.count("sex", 0) + moments.count("sex", 1) == 60
+    assert_same_statistics(moments, X, {"sex": sex})
+
+
+def test_comparisons_are_one_for_two_groups_and_one_versus_rest_for_more(rng):
+    X, labels = make(rng)
+    moments = GroupMoments(12).update(X, labels)
+    assert moments.comparisons() == [("race", "a"), ("race", "b"), ("race", "c"), ("sex", 1)]
+
+
+def test_one_group_only_cannot_be_compared(rng):
+    moments = GroupMoments(3).update(rng.normal(size=(5, 3)), {"sex": ["f"] * 5})
+    with pytest.raises(NotEnoughGroupsError, match="'sex' shows only 1 group"):
+        moments.comparisons()
+    with pytest.raises(NotEnoughGroupsError, match="'sex'"):
+        moments.gap("sex", "f")
+
+
+def test_a_group_that_never_appeared_is_an_error_by_name(rng):
+    X, labels = make(rng)
+    moments = GroupMoments(12).update(X, labels)
+    with pytest.raises(ValueError, match="group 'z' of 'race' never appeared"):
+        moments.gap("race", "z")
+    with pytest.raises(ValueError, match="attribute 'age' is unknown"):
+        moments.mean_gap("age", 1)
+
+
+def bits(moments):
+    return repr([a.tobytes() if isinstance(a, np.ndarray) else a for a in _leaves(vars(moments))])
+
+
+def _leaves(value):
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    if hasattr(value, "__dict__") and not isinstance(value, type | np.dtype):
+        return _leaves(vars(value))
+    return [value]
+
+
+@pytest.mark.parametrize("rank", [None, 5])
+@pytest.mark.parametrize(
+    ("X", "groups", "weight", "says"),
+    [
+        (np.zeros((3, 4)), [0, 1, 0], None, "columns are expected"),
+        (np.zeros((0, 12)), [], None, "no rows"),
+        (np.full((3, 12), np.nan), [0, 1, 0], None, "NaN"),
+        (np.full((3, 12), np.inf), [0, 1, 0], None, "infinity"),
+        (np.full((3, 12), "a"), [0, 1, 0], None, "real numbers"),
+        (np.zeros((3, 12), dtype=complex), [0, 1, 0], None, "real numbers"),
+        (np.zeros((3, 12)), [0, 1], None, "has 2 rows, X has 3"),
+        (np.zeros((3, 12)), None, None, "same attributes"),
+        (np.zeros((3, 12)), {"other": [0, 1, 0]}, None, "same attributes"),
+        (np.zeros((3, 12)), [0, 1, 0], [1, -1, 1], "weights must be >= 0"),
+        (np.zeros((3, 12)), [0, 1, 0], [1, 1], "one weight per row"),
+        (np.zeros((3, 12)), [0, 1, 0], [0, 0, 0], "zero for every row"),
+    ],
+)
+def test_a_rejected_block_leaves_every_bit_as_it_was(rng, rank, X, groups, weight, says):
+    moments = GroupMoments(12, rank=rank).update(rng.normal(size=(50, 12)), rng.integers(0, 2, 50))
+    before = bits(moments)
+    with pytest.raises(ValueError, match=says):
+        moments.update(X, groups, weight)
+    assert bits(moments) == before
+
+
+def test_summaries_that_do_not_fit_are_not_merged(rng):
+    one = GroupMoments(3).update(rng.normal(size=(5, 3)), {"sex": [0, 1, 0, 1, 0]})
+    for other, says in [
+        (GroupMoments(4), "n_features"),
+        (GroupMoments(3, rank=2), "rank"),
+        (GroupMoments(3, dtype=np.float32), "dtype"),
+        (GroupMoments(3).update(np.eye(3), {"race": [0, 1, 2]}), "attributes"),
+    ]:
+        with pytest.raises(ValueError, match=says):
+            one.merge(other)
+
+
+def test_a_copy_does_not_move(rng):
+    moments = GroupMoments(3, rank=2).update(rng.normal(size=(50, 3)), rng.integers(0, 2, 50))
+    copy = moments.copy()
+    before = bits(copy)
+    moments.update(rng.normal(size=(50, 3)), rng.integers(0, 2, 50))
+    assert bits(copy) == before != bits(moments)
+
+
+def test_sketch_memory_does_not_grow_with_rows_and_never_holds_d_by_d(rng):
+    d, rank = 500, 8
+    moments = GroupMoments(d, rank=rank)
+    sizes = []
+    for _ in range(6):
+        moments.update(rng.normal(size=(200, d)), rng.integers(0, 2, 200))
+        sizes.append(moments.nbytes)
+    assert len(set(sizes)) == 1
+    assert sizes[0] < 8 * (2 * rank * d + 3 * d + 3 * (4 * rank) ** 2)
+
+
+def test_lost_energy_counts_what_was_cut(rng):
+    X = rng.normal(size=(1000, 60)) * np.arange(1, 61) ** -1.0
+    moments = GroupMoments(60, rank=8).update(X, rng.integers(0, 2, 1000))
+    assert moments.total_variance == pytest.approx(X.var(axis=0).sum(), rel=1e-10)
+    kept = moments.covariance().trace() / moments.total_variance
+    assert moments.lost_energy == pytest.approx(1 - kept, abs=1e-12)
+    assert 0 < moments.lost_energy < 0.2
+    assert GroupMoments(60).update(X).lost_energy == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_shared_basis_stays_orthonormal(rng, dtype):
+    moments = GroupMoments(100, rank=10, dtype=dtype)
+    for _ in range(150):
+        moments.update(rng.normal(size=(30, 100)) * np.arange(1, 101) ** -0.7 + 5, rng.integers(0, 2, 30))
+    basis = moments.covariance().basis[0]
+    tolerance = 2e-5 if dtype == np.float32 else 1e-12
+    assert np.abs(basis @ basis.T - np.eye(len(basis))).max() < tolerance
+
+
+def test_one_row_at_a_time_through_the_sketch(rng):
+    X = rng.normal(size=(300, 40)) * np.arange(1, 41) ** -1.0
+    sex = rng.integers(0, 2, 300)
+    moments = GroupMoments(40, rank=10)
+    for i in range(300):
+        moments.update(X[i : i + 1], sex[i : i + 1])
+    assert moments.n_rows == 300
+    assert moments.total_variance == pytest.approx(X.var(axis=0).sum())
+    leading = np.linalg.eigvalsh(np.cov(X.T, ddof=0))[::-1][:5]
+    assert np.allclose(moments.covariance().top_eigenpairs(5)[0], leading, rtol=0.03)
+
+
+@pytest.mark.parametrize("arguments", [{"n_features": 0}, {"n_features": 3, "rank": 0}])
+def test_impossible_sizes_are_refused(arguments):
+    with pytest.raises(ValueError, match="is 0"):
+        GroupMoments(**arguments)
+
+
+def test_only_two_precisions():
+    with pytest.raises(ValueError, match="float64 or float32"):
+        GroupMoments(3, dtype=np.float16)

@@ -1,0 +1,228 @@
+import warnings
+
+import numpy as np
+import pytest
+from brute_force import fair_pca, largest_sine, unfair_columns
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fairstream import FairstreamWarning, GroupMoments, fair_components, frontier, solve, unfair_basis
+
+
+def problem(seed, d, attributes, groups, n=None):
+    """Random rows whose groups differ in mean and covariance, in general position."""
+    rng = np.random.default_rng(seed)
+    n = n or 40 * d
+    labels = [rng.integers(0, groups, n) for _ in range(attributes)]
+    X = rng.normal(size=(n, d)) * np.linspace(3, 1, d)
+    for column in labels:
+        for group in range(groups):
+            rows = column == group
+            X[rows] = X[rows] @ (np.eye(d) + 0.4 * rng.normal(size=(d, d)) / np.sqrt(d)) + 0.5 * rng.normal(size=d)
+    return X, labels
+
+
+def summary(X, labels, **options):
+    return GroupMoments(X.shape[1], **options).update(X, {f"a{i}": column for i, column in enumerate(labels)})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    d=st.integers(3, 60),
+    attributes=st.integers(1, 3),
+    groups=st.integers(2, 5),
+    m=st.integers(0, 4),
+    constraint=st.sampled_from(["none", "mean", "covariance", "all"]),
+    data=st.data(),
+)
+def test_closed_form_equals_brute_force(seed, d, attributes, groups, m, constraint, data):
+    assume(not (constraint == "covariance" and m == 0))
+    X, labels = problem(seed, d, attributes, groups)
+    assume(m < d)
+    if constraint == "none":
+        U_true, V_true, spectrum = fair_pca(X, [], d, 0, "none")
+    else:
+        U_true, V_true, spectrum = fair_pca(X, labels, d, m, constraint)
+    room = d - U_true.shape[1]
+    assume(room >= 1)
+    k = data.draw(st.integers(1, room), label="k")
+    # The subspace is only defined up to the gap behind component k.
+    assume(k == room or spectrum[k - 1] - spectrum[k] > 1e-5 * spectrum[0])
+    moments = summary(X, labels)
+    U = unfair_basis(moments, m, constraint)
+    V, variances = fair_components(moments, U, k)
+    assert U.shape == U_true.shape
+    assert largest_sine(U, U_true) < 1e-8
+    assert largest_sine(V, V_true[:, :k]) < 1e-8
+    assert np.allclose(variances, spectrum[:k])
+    assert np.abs(U.T @ U - np.eye(U.shape[1])).max(initial=0) < 1e-10
+    assert np.abs(V.T @ V - np.eye(k)).max() < 1e-10
+    assert np.abs(U.T @ V).max(initial=0) < 1e-10
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_group_means_coincide_after_projection(groups):
+    X, labels = problem(1, 20, 2, groups)
+    subspace = solve(summary(X, labels), 5, 1, "mean")
+    Z = subspace.embed(X)
+    plain = solve(summary(X, labels), 5, constraint="none").embed(X)
+    for column in labels:
+        means = np.array([Z[column == g].mean(axis=0) for g in range(groups)])
+        assert np.ptp(means, axis=0).max() < 1e-10
+        # The control: plain PCA leaks the group mean.
+        leaked = np.array([plain[column == g].mean(axis=0) for g in range(groups)])
+        assert np.ptp(leaked, axis=0).max() > 0.1
+
+
+def test_second_moments_coincide_when_every_gap_direction_is_nulled():
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 2000)
+    X = rng.normal(size=(2000, 10))
+    X[sex == 1, :2] *= [3.0, 0.3]
+    moments = GroupMoments(10).update(X, sex)
+    gaps = [point.covariance_gap["sensitive_feature_0"] for point in frontier(moments, 3, range(6))]
+    plain = frontier(moments, 3, [0], constraint="none")[0].covariance_gap["sensitive_feature_0"]
+    assert gaps[2] < 0.05 * plain
+    assert plain > 1
+
+
+def test_the_oja_example_of_the_paper():
+    """S = -2 e1e1' + e2e2' + 4 e3e3' and m = 2: the negative direction e1 counts, e2 does not."""
+    base = np.vstack([np.eye(3), -np.eye(3)]) * np.sqrt(3)
+    inside = base * np.sqrt([1.0, 4.0, 7.0] * np.ones(3))
+    outside = base * np.sqrt([3.0, 3.0, 3.0])
+    moments = GroupMoments(3).update(np.vstack([inside, outside]), np.repeat([1, 0], 6))
+    assert np.allclose(moments.gap("sensitive_feature_0", 1).to_dense(), np.diag([-2, 1, 4]))
+    U = unfair_basis(moments, 2, "covariance")
+    assert np.abs(U[1]).max() < 1e-12
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), directions=st.sampled_from(["absolute", "relative"]))
+def test_variance_is_below_pcas_and_falls_with_every_direction_nulled(seed, directions):
+    X, labels = problem(seed, 15, 1, 2)
+    moments = summary(X, labels)
+    pca = frontier(moments, 4, [0], constraint="none")[0].explained_variance_ratio
+    ratios = [point.explained_variance_ratio for point in frontier(moments, 4, range(8), directions=directions)]
+    assert all(0 <= ratio <= pca + 1e-12 for ratio in ratios)
+    if directions == "absolute":
+        assert all(b <= a + 1e-10 for a, b in zip(ratios, ratios[1:], strict=False))
+
+
+def test_frontier_equals_solving_one_by_one():
+    X, labels = problem(3, 30, 2, 3)
+    moments = summary(X, labels)
+    for point in frontier(moments, 3, [0, 2], constraint="all"):
+        subspace = solve(moments, 3, point.n_unfair)
+        assert point.n_removed == len(subspace.unfair_basis)
+        assert point.explained_variance_ratio == pytest.approx(subspace.explained_variance_ratio.sum())
+        f = moments.mean_gap("a0", 0)
+        assert point.mean_gap["a0"] >= np.linalg.norm(subspace.components @ f) - 1e-12
+        assert set(point.to_dict()) == {
+            "n_unfair", "n_removed", "explained_variance_ratio", "mean_gap", "covariance_gap",
+        }  # fmt: skip
+
+
+def test_m_per_attribute():
+    X, labels = problem(4, 20, 2, 2)
+    moments = summary(X, labels)
+    assert unfair_basis(moments, {"a0": 3, "a1": 0}).shape == (20, 5)
+    for wrong in ({"a0": 1}, {"a0": 1, "a1": 1, "age": 1}):
+        with pytest.raises(ValueError, match="give one number for each"):
+            unfair_basis(moments, wrong)
+
+
+def test_relative_directions_find_where_the_ratio_is_largest():
+    """A weak direction in which the groups differ tenfold, beside a strong one in which they differ by a fifth."""
+    rng = np.random.default_rng(0)
+    sex = np.repeat([0, 1], 4000)
+    X = rng.normal(size=(8000, 12)) * np.array([10, 1, *np.full(10, 0.1)])
+    X[sex == 1, 0] *= 1.2
+    X[sex == 1, 1] *= 3.0
+    moments = GroupMoments(12).update(X, sex)
+    relative = unfair_basis(moments, 1, "covariance", "relative", n_components=3)
+    absolute = unfair_basis(moments, 1, "covariance", "absolute")
+    assert abs(relative[1, 0]) > 0.95
+    assert abs(absolute[0, 0]) > 0.99
+
+
+def test_relative_keeps_more_variance_at_a_smaller_ratio_gap():
+    rng = np.random.default_rng(1)
+    sex = np.repeat([0, 1], 4000)
+    X = rng.normal(size=(8000, 30)) * np.arange(1, 31) ** -1.0
+    X[sex == 1] *= np.where(np.arange(30) % 5 == 4, 2.0, 1.1)
+    moments = GroupMoments(30).update(X, sex)
+    kept = {d: solve(moments, 8, 4, directions=d).explained_variance_ratio.sum() for d in ("absolute", "relative")}
+    assert kept["relative"] > 2 * kept["absolute"]
+
+
+def test_too_many_directions_name_the_numbers():
+    X, labels = problem(5, 6, 1, 2)
+    with pytest.raises(ValueError, match=r"n_components=4 and 3 unfair directions do not fit into n_features=6"):
+        solve(summary(X, labels), 4, 2)
+
+
+def test_directions_at_rounding_level_are_not_nulled_silently():
+    rng = np.random.default_rng(0)
+    sex = np.repeat([0, 1], 100)
+    X = rng.normal(size=(200, 6))
+    X[100:] = X[:100]
+    X[100:, 0] *= 2
+    with pytest.warns(FairstreamWarning, match="only 2 directions above rounding"):
+        U = unfair_basis(GroupMoments(6).update(X, sex), 3, "covariance")
+    assert U.shape[1] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"constraint": "both"}, "constraint='both' is not one of"),
+        ({"directions": "up"}, "directions='up'"),
+        ({"n_unfair": -1}, "n_unfair=-1"),
+        ({"n_unfair": 1.5}, "n_unfair=1.5"),
+        ({"n_unfair": True}, "n_unfair=True"),
+        ({"n_unfair": 99}, "n_unfair=99"),
+        ({"n_unfair": 0, "constraint": "covariance"}, "nulls nothing"),
+        ({"directions": "relative", "n_components": None}, "give n_components"),
+    ],
+)
+def test_wrong_choices_are_named(arguments, says):
+    X, labels = problem(6, 8, 1, 2)
+    with pytest.raises(ValueError, match=says):
+        solve(summary(X, labels), **{"n_components": 2, **arguments})
+
+
+def test_rank_deficient_data_still_gives_components_outside_u():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10, 30))
+    sex = np.arange(10) % 2
+    for rank in (None, 20):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FairstreamWarning)
+            subspace = solve(GroupMoments(30, rank=rank).update(X, sex), 15, 2)
+        V, U = subspace.components, subspace.unfair_basis
+        assert np.abs(V @ V.T - np.eye(15)).max() < 1e-10
+        assert np.abs(U @ V.T).max() < 1e-10
+
+
+def test_float32_is_orthonormal_to_its_precision():
+    X, labels = problem(7, 50, 1, 2)
+    for rank in (None, 30):
+        moments = summary(X.astype(np.float32), labels, rank=rank, dtype=np.float32)
+        subspace = solve(moments, 5, 3)
+        assert subspace.components.dtype == np.float32
+        V, U = subspace.components, subspace.unfair_basis
+        assert np.abs(V @ V.T - np.eye(5)).max() < 1e-5
+        assert np.abs(U @ U.T - np.eye(len(U))).max() < 1e-5
+        assert np.abs(U @ V.T).max() < 1e-5
+
+
+def test_a_planted_bug_is_caught():
+    """The control of the brute-force comparison: nulling by signed eigenvalue gives another subspace."""
+    X, labels = problem(8, 10, 1, 2)
+    moments = summary(X, labels)
+    values, vectors = np.linalg.eigh(moments.gap("a0", 1).to_dense())
+    assert values.min() < 0 < values.max()
+    signed = vectors[:, np.argsort(-values)[:3]]
+    assert largest_sine(signed, unfair_columns(X, labels, 3, "covariance")) > 0.1
