@@ -18,14 +18,14 @@ import scipy.sparse as sp
 from fairstream.blocks import Block, BlockSource
 from fairstream.sources.rows import join_blocks
 
-_FREE_BYTES = 16_384
+_FREE_BYTES = 65_536
 
 
 class SourceContract:
     """What a block source promises. Subclass it and override the fixtures `reopen` and `expected`.
 
     `reopen` is a function (block_size) -> newly opened source over the same data, None for the default size;
-    `expected` is one `Block` with all rows. `header_bytes` is what opening may read from files, beyond 16 KB.
+    `expected` is one `Block` with all rows. `header_bytes` is what opening may read from files, beyond 64 KB.
 
     Examples
     --------
