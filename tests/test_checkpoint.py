@@ -1,0 +1,247 @@
+"""Fits that are killed, really, and go on: the same bits as if nothing had happened."""
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+
+import fit_worker
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, load
+from fairstream.checkpoint import CheckpointFolder
+from fairstream.fitting import fit_source
+from fairstream.sources import open_source
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that start quickly: one server imports everything, each process is forked from it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fit_worker", "fairstream.fitting"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(processes, tmp_path_factory):
+    """What each solver comes to when nothing happens, in a process like those that will be killed."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    for solver in ("exact", "sketch"):
+        process, _ = start(processes, folder / f"{solver} checkpoints", folder / solver, solver)
+        process.join(120)
+        assert process.exitcode == 0
+    return {solver: load(folder / solver) for solver in ("exact", "sketch")}
+
+
+def start(processes, folder, output, solver, target=fit_worker.fit_to_file, **how):
+    started = processes.Event()
+    process = processes.Process(target=target, args=(folder, output, solver, started), kwargs=how)
+    process.start()
+    assert started.wait(120)
+    return process, time.monotonic()
+
+
+def assert_same_bits(one, two):
+    (header, arrays), (header_two, arrays_two) = one.to_state(), two.to_state()
+    assert header == header_two
+    for name, array in arrays.items():
+        assert array.tobytes() == arrays_two[name].tobytes(), name
+    np.testing.assert_array_equal(one.components_, two.components_)
+
+
+@pytest.mark.parametrize("solver", ["exact", "sketch"])
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, processes, uninterrupted, solver):
+    chance = random.Random(solver)
+    kills, rounds, resumed = 0, 0, 0
+    while kills < KILLS // 2:
+        rounds += 1
+        folder, output = tmp_path / f"{rounds}", tmp_path / f"{rounds}.safetensors"
+        while not output.exists():
+            process, _ = start(processes, folder, output, solver)
+            process.join(chance.uniform(0, 0.25) if kills < KILLS // 2 else 120)
+            if process.is_alive():
+                process.kill()
+                kills += 1
+            process.join()
+            assert process.exitcode in (0, -signal.SIGKILL)
+            if folder.exists():
+                found = CheckpointFolder(folder).newest()
+                resumed += found is not None and found.rows > 0
+        assert_same_bits(load(output), uninterrupted[solver])
+    assert kills >= KILLS // 2
+    assert resumed, "no process ever left a checkpoint: the test would prove nothing"
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+@pytest.mark.parametrize("call", [1, 2, 5, 6])
+def test_killed_in_the_middle_of_writing_it_ends_with_the_same_bits(
+    tmp_path, processes, uninterrupted, function, call
+):
+    folder, output = tmp_path / "checkpoints", tmp_path / "out"
+    how = {"target": fit_worker.die_at, "function": function, "call": call}
+    process, _ = start(processes, folder, output, "exact", **how)
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    process, _ = start(processes, folder, output, "exact", pause=0)
+    process.join(120)
+    assert process.exitcode == 0
+    assert_same_bits(load(output), uninterrupted["exact"])
+    assert not list(folder.glob(".*.part")), "what the killed process left was cleared away"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_writes_a_checkpoint_first(tmp_path, processes, uninterrupted, number):
+    folder, output = tmp_path / "checkpoints", tmp_path / "out"
+    process, _ = start(processes, folder, output, "exact", every=10**9)
+    time.sleep(0.1)
+    os.kill(process.pid, number)
+    process.join(60)
+    assert process.exitcode == 100 + number
+    assert len(list(folder.iterdir())) == 1, "none was due: the signal alone made this one"
+    assert 0 < CheckpointFolder(folder).newest().rows < fit_worker.ROWS
+    process, _ = start(processes, folder, output, "exact")
+    process.join(60)
+    assert_same_bits(load(output), uninterrupted["exact"])
+
+
+def test_the_comparison_notices_the_last_bit(uninterrupted):
+    """The control: one rounding step in one number is seen."""
+    other = FairStreamingPCA.from_state(*uninterrupted["exact"].to_state())
+    other.moments_ = other.moments_.copy()
+    other.moments_._means[0, 0] = np.nextafter(other.moments_._means[0, 0], np.inf)
+    with pytest.raises(AssertionError, match="means"):
+        assert_same_bits(other, uninterrupted["exact"])
+
+
+# The folder ---------------------------------------------------------------------------------------
+
+
+def fitted(folder, **how):
+    with threadpool_limits(1):
+        return fit_source(fit_worker.labelled_source(), checkpoint=folder, n_components=3, **how)
+
+
+def test_two_generations_are_kept(tmp_path):
+    fitted(tmp_path, every=500)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "rows-000000000002500.safetensors",
+        "rows-000000000003000.safetensors",
+    ]
+
+
+def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path):
+    whole = fitted(tmp_path, every=500)
+    newest = CheckpointFolder(tmp_path).files()[0]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.warns(FairstreamWarning, match=r"cut short.*going on from rows-000000000002500"):
+        again = fitted(tmp_path, resume=True)
+    assert_same_bits(again, whole)
+    for file in CheckpointFolder(tmp_path).files():
+        file.write_bytes(b"nothing")
+    with pytest.raises(FairstreamFileError, match="no checkpoint"):
+        fitted(tmp_path, resume=True)
+
+
+def test_a_folder_in_use_is_not_overwritten(tmp_path):
+    fitted(tmp_path)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="already holds a fit: pass resume=True"):
+        fitted(tmp_path)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_resuming_a_finished_fit_reads_and_learns_nothing_more(tmp_path):
+    whole = fitted(tmp_path)
+    assert_same_bits(fitted(tmp_path, resume=True), whole)
+
+
+def test_resuming_an_empty_folder_begins(tmp_path):
+    assert fitted(tmp_path / "new", resume=True).n_samples_seen_ == fit_worker.ROWS
+
+
+def test_checkpoints_do_not_change_the_result(tmp_path):
+    with threadpool_limits(1):
+        plain = fit_source(fit_worker.labelled_source(), n_components=3)
+    assert_same_bits(fitted(tmp_path, every=50), plain)
+
+
+def interrupted_folder(tmp_path, rows=1_000):
+    """A folder as it is left by a fit that ended after some rows."""
+    part = list(fit_worker.labelled_source())[: rows // fit_worker.BLOCK]
+    source = fit_worker.Slow(fit_worker.labelled_source(), 0)
+    source._source = part
+    with threadpool_limits(1):
+        fit_source(source, checkpoint=tmp_path, n_components=3)
+    return tmp_path
+
+
+def test_another_block_size_warns_and_is_right(tmp_path):
+    folder = interrupted_folder(tmp_path)
+    with threadpool_limits(1):
+        with pytest.warns(FairstreamWarning, match=r"another block size 300 \(was 50\)"):
+            again = fit_source(
+                fit_worker.labelled_source(300), checkpoint=folder, resume=True, n_components=3
+            )
+        whole = fit_source(fit_worker.labelled_source(), n_components=3)
+    assert again.n_samples_seen_ == fit_worker.ROWS
+    np.testing.assert_allclose(again.components_, whole.components_, atol=1e-10)
+
+
+def test_the_same_environment_does_not_warn(tmp_path):
+    folder = interrupted_folder(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(folder, resume=True)
+
+
+def test_other_parameters_are_refused(tmp_path):
+    folder = interrupted_folder(tmp_path)
+    with pytest.raises(ValueError, match=r"n_components is 4, the checkpoint .* was written with 3"):
+        fit_source(fit_worker.labelled_source(), checkpoint=folder, resume=True, n_components=4)
+
+
+def test_other_data_are_refused(tmp_path):
+    folder = interrupted_folder(tmp_path)
+    rng = np.random.default_rng(0)
+    wide = open_source(rng.normal(size=(100, 30)), sensitive={"sex": rng.integers(0, 2, 100)})
+    with pytest.raises(ValueError, match=r"30 features, the checkpoint .* has 24"):
+        fit_source(wide, checkpoint=folder, resume=True, n_components=3)
+    short = open_source(rng.normal(size=(100, 24)), sensitive={"sex": rng.integers(0, 2, 100)}, block_size=50)
+    with pytest.raises(ValueError, match="100 rows, the checkpoint 1,000"):
+        fit_source(short, checkpoint=folder, resume=True, n_components=3)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"resume": True}, "resume is given without checkpoint"),
+        ({"every": 5}, "every is given without checkpoint"),
+        ({"estimator": FairStreamingPCA(3)}, "estimator and n_components are both given"),
+    ],
+)
+def test_options_that_would_be_ignored_raise(how, message):
+    with pytest.raises(ValueError, match=message):
+        fit_source(fit_worker.labelled_source(), n_components=3, **how)
+
+
+def test_a_fitted_estimator_is_refused(tmp_path):
+    estimator = fitted(tmp_path)
+    with pytest.raises(ValueError, match="already fitted"):
+        fit_source(fit_worker.labelled_source(), estimator)
+
+
+def test_progress_tells_rows_done_and_in_all(tmp_path):
+    seen = []
+    fitted(tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (50, 3_000)
+    assert seen[-1] == (3_000, 3_000)
+    assert len(seen) == 60
