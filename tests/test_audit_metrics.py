@@ -155,7 +155,7 @@ def test_mmd_refuses_what_it_cannot_measure():
 
 
 def test_mmd_never_holds_all_pairs():
-    """3,000 rows have 9 million pairs, 72 MB: tiles stay far below that. Control: the naive array does not."""
+    """3,000 rows have 9 million pairs, 72 MB: tiles stay far below. Control: the naive array does not."""
     import tracemalloc
 
     Z = np.random.default_rng(0).normal(size=(3_000, 3))

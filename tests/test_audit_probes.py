@@ -15,7 +15,7 @@ def uninformative(seed, n_rows=200, n_columns=4):
 
 
 def test_false_alarms_stay_within_the_nominal_level():
-    """200 seeds without information: at most 5 % alarms, up to chance. The textbook interval fails the same test."""
+    """200 seeds without information: 5 % alarms, up to chance. The textbook interval fails the same test."""
     allowed = 18  # of 200 at 5 %: a fair interval exceeds this with probability 0.4 %
     alarms = textbook = accuracy_alarms = one_sided = 0
     for seed in range(200):

@@ -68,16 +68,18 @@ def frontier_figure(
         return None
     width, height, left, bottom = (360, 340, 44, 46) if narrow else (860, 430, 62, 54)
     gaps = [_visible(p.covariance_gap_relative) for p in drawn] + [_visible(p.gap) for p in placed]
-    low, high = min(gaps) / 1.25, max(*gaps, 1.0) * 1.35
-    top_share = max([p.explained_variance for p in drawn] + [p.explained_variance for p in placed])
-    roof = min(math.ceil(top_share * 10.5) / 10, 1.0)
+    low, high = min(gaps) / 1.3, max(*gaps, 1.0) * 1.3
+    shares = [p.explained_variance for p in drawn] + [p.explained_variance for p in placed]
+    step = next((s for s in (0.01, 0.02, 0.05, 0.1) if max(shares) - min(shares) <= 5 * s), 0.2)
+    floor = max(math.floor(min(shares) / step - 0.5) * step, 0.0)
+    roof = min(math.ceil(max(shares) / step + 0.3) * step, 1.0)
     log_x = _scale(math.log10(low), math.log10(high), left, width - 18)
-    y = _scale(0.0, roof, height - bottom, 18)
-    ticks = [t for t in (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0) if low <= t <= high]
+    y = _scale(floor, roof, height - bottom, 18)
+    ticks = [t for t in (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0) if low <= t <= high]
     parts = [
         _vertical_grid(lambda v: log_x(math.log10(v)), ticks, 18, height - bottom, "{:.3g}%", factor=100)
     ]
-    parts.append(_horizontal_grid(y, roof, left, width - 18))
+    parts.append(_horizontal_grid(y, floor, roof, step, left, width - 18))
     parts.append(
         _text((left + width - 18) / 2, height - 10, "gap that is left, % of plain PCA's (log)", "axis")
     )
@@ -96,7 +98,7 @@ def frontier_figure(
         parts.append(_frontier_mark(point, *at(point)))
     for spot in placed:
         spot_at = log_x(math.log10(_visible(spot.gap))), y(spot.explained_variance)
-        parts.append(_placed_mark(spot, *spot_at, flip=spot_at[0] > width * 0.62))
+        parts.append(_placed_mark(spot, *spot_at, width))
     alt = "Explained variance against the remaining gap for every choice; the table below holds the numbers."
     return _svg(width, height, alt, parts)
 
@@ -126,8 +128,8 @@ def map_figure(view: EmbeddingMap, name: str) -> Markup:
         )
     )
     alt = (
-        f"Where the groups of {shown(view.attribute)} lie in {shown(name)}: the table below gives their means "
-        "and spreads."
+        f"Where the groups of {shown(view.attribute)} lie in {shown(name)}: the table below gives their "
+        "means and spreads."
     )
     return _svg(size, size, alt, parts)
 
@@ -175,15 +177,15 @@ def _frontier_mark(point: FrontierChoice, x: float, y: float) -> Markup:
     return tag("g", dot, label, class_=f"mark {style}", data_tip=tip, tabindex=0, role="img", aria_label=tip)
 
 
-def _placed_mark(spot: Placed, x: float, y: float, *, flip: bool) -> Markup:
+def _placed_mark(spot: Placed, x: float, y: float, width: float) -> Markup:
     tip = (
         f"{shown(spot.series.name)} (audited)\nexplained variance {share(spot.explained_variance)}\n"
         f"largest covariance gap {share(spot.gap)} of PCA's"
     )
     ring = tag("circle", cx=_n(x), cy=_n(y), r=10, class_="ring")
-    label = _text(
-        x + (-15 if flip else 15), y + 4, brief(spot.series.name), "model-label", "end" if flip else "start"
-    )
+    name = brief(spot.series.name)
+    half = 4 * len(name)  # about half its width
+    label = _text(min(max(x, 48 + half), width - half), y + 28, name, "model-label")
     look = f"mark placed {spot.series.style}"
     return tag("g", ring, label, class_=look, data_tip=tip, tabindex=0, role="img", aria_label=tip)
 
@@ -259,9 +261,10 @@ def _vertical_grid(
     )
 
 
-def _horizontal_grid(y: Callable[[float], float], roof: float, left: float, right: float) -> Markup:
-    step = 0.05 if roof <= 0.3 else 0.1 if roof <= 0.6 else 0.2
-    ticks = [i * step for i in range(int(roof / step + 1e-9) + 1)]
+def _horizontal_grid(
+    y: Callable[[float], float], floor: float, roof: float, step: float, left: float, right: float
+) -> Markup:
+    ticks = [floor + i * step for i in range(int((roof - floor) / step + 1e-9) + 1)]
     return join(
         [_line(left, y(t), right, y(t), "grid"), _text(left - 6, y(t) + 4, f"{t:.0%}", "tick", "end")]
         for t in ticks

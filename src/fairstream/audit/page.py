@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from string import Template
@@ -12,10 +11,11 @@ from string import Template
 from fairstream.audit import text
 from fairstream.audit.figures import Series, frontier_figure, map_figure, placed_models, probe_figure
 from fairstream.audit.markup import Markup, join, shown, tag
-from fairstream.audit.report import AuditReport, Direction, ProbeResult
-from fairstream.audit.summary import CAVEAT, raw_control, summarise
+from fairstream.audit.report import AuditReport, Direction, EmbeddingMap, ModelReport, ProbeResult
+from fairstream.audit.summary import CAVEAT, findings, raw_control
 
 N_SERIES = 5
+N_DIRECTIONS = 3
 
 
 def render_page(report: AuditReport) -> str:
@@ -85,11 +85,23 @@ def _summary(report: AuditReport, look: Sequence[Series]) -> Markup:
         tag("p", tag("strong", "Read this first. "), line, class_="warning", role="alert")
         for line in _warned(report)
     ]
-    sentences = summarise(report, shown)[len(report.warnings) : -1]
-    items = [tag("li", sentence) for sentence in sentences]
+    said = [
+        tag(
+            "li",
+            tag("strong", shown(model.name), class_=f"model-name {series.style}"),
+            _paragraphs(report, model),
+        )
+        for model, series in zip(report.models, look, strict=True)
+        if model.role == "model"
+    ]
     bars = [_guess_bars(report, look, raw.attribute) for raw in report.raw]
-    told = tag("div", tag("ul", items, class_="findings"), tag("p", CAVEAT, class_="caveat"), class_="told")
-    return join([warnings, tag("div", told, tag("div", bars, class_="guesses"), class_="hero-grid")])
+    told = tag("div", tag("ul", said, class_="findings"), tag("p", CAVEAT, class_="caveat"), class_="told")
+    figures = tag("div", bars, _kept_bars(report, look), class_="guesses")
+    return join([warnings, tag("div", told, figures, class_="hero-grid")])
+
+
+def _paragraphs(report: AuditReport, model: ModelReport) -> list[Markup]:
+    return [tag("p", line[0].upper() + line[1:]) for line in findings(report, model, shown)]
 
 
 def _warned(report: AuditReport) -> Iterable[str]:
@@ -109,26 +121,37 @@ def _guess_bars(report: AuditReport, look: Sequence[Series], attribute: str) -> 
     bars = []
     for series, best in rows:
         value = best.balanced_accuracy.value
-        width = max((value - chance) / (1 - chance), 0.0) * 100
-        bars.append(
-            tag("div",
-                tag("span", shown(series.name), class_="bar-name"),
-                tag("span", tag("span", style=f"width:{width:.1f}%", class_="fill"), class_="track"),
-                tag("span", f"{value:.2f}", class_="bar-value"),
-                class_=f"bar {series.style}")
-        )  # fmt: skip
+        bars.append(_bar(series, max((value - chance) / (1 - chance), 0.0), f"{value:.2f}"))
     caption = f"Guessing {shown(attribute)}: balanced accuracy of the best probe"
-    legend = tag(
+    scale = tag(
         "p", tag("span", f"{chance:.2f} = pure guessing"), tag("span", "1 = certain"), class_="bar-scale"
     )
-    return tag("figure", tag("figcaption", caption), bars, legend, class_="bars")
+    return tag("figure", tag("figcaption", caption), bars, scale, class_="bars")
+
+
+def _kept_bars(report: AuditReport, look: Sequence[Series]) -> Markup:
+    """Draw how much of the variance of plain PCA each model keeps."""
+    bars = [
+        _bar(series, min(model.explained_variance_relative, 1.0), f"{model.explained_variance_relative:.0%}")
+        for model, series in zip(report.models, look, strict=True)
+        if model.role == "model" and model.explained_variance_relative is not None
+    ]
+    caption = tag("figcaption", "Variance kept, of what plain PCA keeps")
+    return tag("figure", caption, bars, class_="bars") if bars else Markup("")
+
+
+def _bar(series: Series, fraction: float, value: str) -> Markup:
+    fill = tag("span", style=f"width:{fraction * 100:.1f}%", class_="fill")
+    name = tag("span", shown(series.name), class_="bar-name")
+    bar = tag("span", fill, class_="track", aria_hidden="true")
+    return tag("div", name, bar, tag("span", value, class_="bar-value"), class_=f"bar {series.style}")
 
 
 def _leaks(report: AuditReport, look: Sequence[Series]) -> Markup:
     intro = (
-        "Each probe learns to recover the attribute from the embedding and is scored on rows it has not seen. "
-        f"0.5 is a coin toss, 1 is certainty. Lines are {report.parameters.get('level', 0.95):.0%} intervals, "
-        "widened for shared training folds."
+        "Each probe learns to recover the attribute from the embedding and is scored on rows it has not "
+        "seen. 0.5 is a coin toss, 1 is certainty. "
+        f"Lines are {report.parameters.get('level', 0.95):.0%} intervals, widened for shared training folds."
     )
     parts: list[Markup] = [tag("p", intro, class_="intro")]
     for raw in report.raw:
@@ -148,9 +171,9 @@ def _cost(report: AuditReport, look: Sequence[Series]) -> Markup:
     if wide is None or narrow is None:
         return Markup("")
     intro = (
-        "Every point is another choice of how many unfair directions to remove, m, solved from the moments of the "
-        f"{report.frontier_fitted_on} and measured on the audited data. Up is more variance, left is less gap. "
-        "Rings mark the audited models. Hover, tap or tab for the values."
+        "Every point is another choice of how many unfair directions to remove, m, solved from the moments "
+        f"of the {report.frontier_fitted_on} and measured on the audited data. Up is more variance, left is "
+        "less gap. Rings mark the audited models. Hover, tap or tab for the values."
     )
     keys = [
         ("absolute", "absolute directions"),
@@ -165,42 +188,44 @@ def _cost(report: AuditReport, look: Sequence[Series]) -> Markup:
 
 def _maps(report: AuditReport) -> Markup:
     parts: list[Markup] = []
+    ordered = sorted(report.models, key=lambda model: model.role != "control")
     for raw in report.raw:
-        views = [
-            (model, view) for model in report.models for view in model.maps if view.attribute == raw.attribute
-        ]
-        if not views:
-            continue
-        names = [cloud.group for cloud in views[0][1].clouds]
-        legend = _legend([Series(group, f"group-{i % 6}") for i, group in enumerate(names)])
-        panels = [
-            tag("figure", tag("figcaption", shown(model.name)), map_figure(view, model.name), class_="panel")
-            for model, view in views
-        ]
-        rows = [
-            (model.name, cloud.group, f"{cloud.n_rows:,}", *(f"{value:.3g}" for value in (
-                *cloud.mean, cloud.covariance[0][0] ** 0.5, cloud.covariance[1][1] ** 0.5)), f"{cloud.n_hidden_rows:,}")
-            for model, view in views for cloud in view.clouds
-        ]  # fmt: skip
-        header = (
-            "embedding",
-            "group",
-            "rows",
-            "mean 1",
-            "mean 2",
-            "deviation 1",
-            "deviation 2",
-            "rows not drawn",
-        )
-        smallest = views[0][1].smallest_cell
-        note = (
-            "Discs count rows in a cell of the first two coordinates, relative to the group's size; ellipses are two "
-            "standard deviations. Where ellipses coincide, mean and spread agree. Cells with fewer than "
-            f"{smallest} rows are not drawn."
-        )
-        parts += [tag("h3", shown(raw.attribute)), tag("p", note, class_="intro"), legend]
-        parts += [tag("div", panels, class_="panels"), _table(header, rows, "Map", n_names=2)]
+        views = [(model, view) for model in ordered for view in model.maps if view.attribute == raw.attribute]
+        if views:
+            parts += _maps_of(raw.attribute, views)
     return join(parts)
+
+
+def _maps_of(attribute: str, views: Sequence[tuple[ModelReport, EmbeddingMap]]) -> list[Markup]:
+    note = (
+        "Discs count rows in a cell of the first two coordinates, relative to the group's size; ellipses are "
+        "two standard deviations. Where ellipses coincide, mean and spread agree. Cells with fewer than "
+        f"{views[0][1].smallest_cell} rows are not drawn."
+    )
+    names = [cloud.group for cloud in views[0][1].clouds]
+    legend = _legend([Series(group, f"group-{i % 6}") for i, group in enumerate(names)])
+    panels = [
+        tag("figure", tag("figcaption", shown(model.name)), map_figure(view, model.name), class_="panel")
+        for model, view in views
+    ]
+    header = (
+        "embedding",
+        "group",
+        "rows",
+        "mean 1",
+        "mean 2",
+        "deviation 1",
+        "deviation 2",
+        "rows not drawn",
+    )
+    rows = []
+    for model, view in views:
+        for cloud in view.clouds:
+            spreads = (cloud.covariance[0][0] ** 0.5, cloud.covariance[1][1] ** 0.5)
+            numbers = [f"{value:.3g}" for value in (*cloud.mean, *spreads)]
+            rows.append((model.name, cloud.group, f"{cloud.n_rows:,}", *numbers, f"{cloud.n_hidden_rows:,}"))
+    title, intro = tag("h3", shown(attribute)), tag("p", note, class_="intro")
+    return [title, intro, legend, tag("div", panels, class_="panels"), _table(header, rows, "Map", n_names=2)]
 
 
 def _gaps(report: AuditReport) -> Markup:
@@ -221,7 +246,10 @@ def _removed(report: AuditReport) -> Markup:
     parts = []
     for model in report.models:
         if model.directions:
-            cards = [_direction(number, direction) for number, direction in enumerate(model.directions, 1)]
+            cards = [
+                _direction(number, direction)
+                for number, direction in enumerate(model.directions[:N_DIRECTIONS], 1)
+            ]
             removed = f"{shown(model.name)}: {model.n_removed} directions removed"
             more = "" if len(cards) == model.n_removed else f", the strongest {len(cards)} shown"
             parts += [tag("h3", removed + more), tag("div", cards, class_="directions")]
@@ -259,7 +287,9 @@ def _downstream(report: AuditReport) -> Markup:
     notes = {result.protocol: result.protocol_note for model in report.models for result in model.downstream}
     explained = [tag("li", tag("strong", protocol), f": {note}.") for protocol, note in notes.items()]
     n_rows = max(result.n_rows for model in report.models for result in model.downstream)
-    intro = f"The paper's three classifiers predict the target from each embedding ({n_rows:,} rows). Two protocols:"
+    intro = (
+        f"The paper's classifiers predict the target from each embedding ({n_rows:,} rows). Two protocols:"
+    )
     table = _plain_table(text.DOWNSTREAM_HEADER, rows, "Downstream task", n_names=4, marked=2)
     return join([tag("p", intro, class_="intro"), tag("ul", explained, class_="notes"), table])
 
@@ -277,9 +307,10 @@ def _reproduce(report: AuditReport) -> Markup:
     rows = [
         tag("div", tag("dt", shown(name)), tag("dd", value if len(value) < 600 else value[:599] + "…"))
         for name, value in text.reproduce_rows(report)
+        if not name.startswith("audit: ")
     ]
-    settings = json.dumps(report.parameters, ensure_ascii=False, indent=2, default=str)
-    return join([tag("dl", rows), tag("h3", "Parameters"), tag("pre", settings, tabindex=0)])
+    call = tag("pre", text.reproduce_call(report), tabindex=0)
+    return join([tag("dl", rows), tag("h3", "The call"), call])
 
 
 def _probed(

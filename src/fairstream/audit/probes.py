@@ -142,7 +142,7 @@ def probe(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep small fits on one thread: on a busy machine their threads wait thirty times longer than they work."""
+    """Keep small fits on one thread: on a busy machine more threads mostly wait for each other."""
     with _controller().limit(limits=1):
         yield
 

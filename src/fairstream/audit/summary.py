@@ -9,8 +9,8 @@ from fairstream.audit.report import AuditReport, LeakResult, ModelReport, RawCon
 # What the method can promise and what it cannot; shown with every report.
 CAVEAT = (
     "The method makes the groups' averages and spreads agree. It does not make the groups identical: a "
-    "flexible probe can still tell them apart by what averages and spreads do not show. A probe that fails is "
-    "no proof that every probe fails."
+    "flexible probe can still tell them apart by what averages and spreads do not show. A probe that fails "
+    "is no proof that every probe fails."
 )
 PROBE_NAMES = {
     "linear": "linear (logistic regression)",
@@ -28,33 +28,31 @@ PROBE_PHRASES = {
 }
 
 
-def summarise(report: AuditReport, shown: Callable[[str], str] = str) -> tuple[str, ...]:
-    """Return warnings, then what leaks and what it cost for each model, then the caveat.
-
-    `shown` prepares every name that comes from the data; a page clips and isolates it.
-    """
+def summarise(report: AuditReport) -> tuple[str, ...]:
+    """Return warnings, then what leaks and what it cost for each model, then the caveat."""
     sentences = [*report.warnings]
     for model in report.models:
         if model.role == "model":
-            sentences += [leak_sentence(report, model, leak, shown) for leak in model.leaks if leak.probes]
-            cost = cost_sentence(model, shown)
-            sentences += [cost] if cost else []
+            sentences += [f"{model.name}: {finding}" for finding in findings(report, model)]
     return (*sentences, CAVEAT)
 
 
-def leak_sentence(
-    report: AuditReport, model: ModelReport, leak: LeakResult, shown: Callable[[str], str] = str
-) -> str:
+def findings(report: AuditReport, model: ModelReport, shown: Callable[[str], str] = str) -> list[str]:
+    """Say of one model what leaks, then what it cost; `shown` prepares the names that come from the data."""
+    said = [leak_sentence(report, leak, shown) for leak in model.leaks if leak.probes]
+    return said + [cost_sentence(model)] * (model.explained_variance_relative is not None)
+
+
+def leak_sentence(report: AuditReport, leak: LeakResult, shown: Callable[[str], str] = str) -> str:
     """Say how well the attribute can be guessed from one embedding, beside the raw data and pure chance."""
     best = leak.best_probe
     if best is None:
         return ""
     many = f"the best of {len(leak.probes)} probes ({PROBE_PHRASES[best.probe]})"
     sentence = (
-        f"{shown(model.name)}: knowing only the embedding, "
-        f"{many if len(leak.probes) > 1 else PROBE_PHRASES[best.probe]} guesses {shown(leak.attribute)} with "
-        f"balanced accuracy {best.balanced_accuracy.value:.2f} (AUC {best.auc.value:.2f}); "
-        f"pure guessing gives {best.chance:.2f}"
+        f"knowing only the embedding, {many if len(leak.probes) > 1 else PROBE_PHRASES[best.probe]} guesses "
+        f"{shown(leak.attribute)} with balanced accuracy {best.balanced_accuracy.value:.2f} "
+        f"(AUC {best.auc.value:.2f}); pure guessing gives {best.chance:.2f}"
     )
     raw = raw_control(report, leak.attribute)
     if raw is not None and raw.best_probe is not None:
@@ -64,14 +62,12 @@ def leak_sentence(
     return sentence + ". No probe did better than luck explains."
 
 
-def cost_sentence(model: ModelReport, shown: Callable[[str], str] = str) -> str:
+def cost_sentence(model: ModelReport) -> str:
     """Say how much of the variance that plain PCA keeps was given up."""
-    if model.explained_variance_relative is None or model.explained_variance is None:
-        return ""
-    lost = max(1 - model.explained_variance_relative, 0.0)
+    lost = max(1 - (model.explained_variance_relative or 0.0), 0.0)
     return (
-        f"{shown(model.name)}: the cost is {lost:.0%} of the variance that plain PCA keeps with the same "
-        f"{model.n_components} components ({model.explained_variance:.1%} of all variance is kept)."
+        f"the cost is {lost:.0%} of the variance that plain PCA keeps with the same {model.n_components} "
+        f"components ({model.explained_variance or 0.0:.1%} of all variance is kept)."
     )
 
 

@@ -21,6 +21,7 @@ def render_markdown(report: AuditReport) -> str:
         if rows:
             parts += ["", f"## {title}", "", *_table(header, rows)]
     parts += ["", "## Reproduce", "", *_table(("what", "value"), reproduce_rows(report))]
+    parts += ["", "```python", reproduce_call(report), "```"]
     return "\n".join(parts) + "\n"
 
 
@@ -183,6 +184,14 @@ def reproduce_rows(report: AuditReport) -> list[Row]:
         rows.append((f"{model.name}: model", f"{model.kind}({settings}){fitted}"))
         rows.append((f"{model.name}: digest (SHA-256)", model.digest))
     return rows
+
+
+def reproduce_call(report: AuditReport) -> str:
+    """Return the call that makes this report again."""
+    options = {name: value for name, value in report.parameters.items() if name != "train"}
+    train = ["    train=(X_train, sensitive_train, y_train),"] if report.parameters.get("train") else []
+    written = [f"    {name}={value!r}," for name, value in options.items()]
+    return "\n".join(["audit(", "    models, X, sensitive_features, y,", *train, *written, ")"])
 
 
 def frontier_name(constraint: str, directions: str) -> str:

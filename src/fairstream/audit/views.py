@@ -34,7 +34,8 @@ def embedding_map(
         return None
     plane = Z[codes >= 0, :2]
     codes = codes[codes >= 0]
-    x_range, y_range = (_rounded_range(plane[:, axis]) for axis in (0, 1))
+    sides = [plane[codes == code] for code in range(len(names)) if (codes == code).any()]
+    x_range, y_range = (_rounded_range([side[:, axis] for side in sides]) for axis in (0, 1))
     clouds = tuple(
         _cloud(plane[codes == code], name, x_range, y_range)
         for code, name in enumerate(names)
@@ -135,9 +136,11 @@ def _cloud(
     )
 
 
-def _rounded_range(values: FloatArray) -> tuple[float, float]:
-    """Return a range for nearly all values; rounded outwards, so that its ends are nobody's value."""
-    low, high = np.quantile(values, [0.005, 0.995])
+def _rounded_range(sides: list[FloatArray]) -> tuple[float, float]:
+    """Return a range for nearly all values and the groups' ellipses; rounded: its ends are nobody's value."""
+    ends = [np.quantile(side, [0.01, 0.99]) for side in sides]
+    ends += [side.mean() + 2.1 * side.std() * np.array([-1.0, 1.0]) for side in sides]
+    low, high = float(np.min(np.array(ends))), float(np.max(np.array(ends)))
     step = 10.0 ** np.floor(np.log10(max(high - low, 1e-12) / 5))
     return float(np.floor(low / step) * step), float((np.floor(high / step) + 1) * step)
 

@@ -1,0 +1,313 @@
+"""audit(): what it measures, on arrays and on streams, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.neural_network import MLPClassifier
+from sklearn.svm import SVC
+
+from fairstream import FairStreamingPCA
+from fairstream.audit import audit, downstream, metrics
+from fairstream.audit.mmd import median_squared_distance, mmd2
+from fairstream.audit.stream import ArrayBlocks
+from fairstream.blocks import Block, encode_groups, take_rows
+
+QUICK = {"probes": ["linear"], "n_permutations": 0}
+
+
+def planted(n_rows, seed=0, n_features=12):
+    """Gaussian rows that differ between the groups in mean and covariance, along three directions only."""
+    rng = np.random.default_rng(seed)
+    sex = rng.integers(0, 2, size=n_rows)
+    X = rng.normal(size=(n_rows, n_features)) * np.linspace(3, 1, n_features)
+    X[:, 0] += 8 * sex
+    X[:, 1] *= np.where(sex, 4.0, 1.0)
+    X[:, 2] *= np.where(sex, 1.0, 3.0)
+    return X, {"sex": np.array(["f", "m"])[sex]}
+
+
+@pytest.fixture(scope="module")
+def fair():
+    X, sex = planted(20_000)
+    return FairStreamingPCA(4, n_unfair=3).fit(X, sensitive_features=sex)
+
+
+@pytest.fixture
+def quick_classifiers(monkeypatch):
+    """The paper's classifiers, stopped early: what they learn is not the question here."""
+    whole = downstream.classifiers
+
+    def stopped():
+        return {name: model.set_params(max_iter=20) for name, model in whole().items()}
+
+    monkeypatch.setattr(downstream, "classifiers", stopped)
+
+
+@dataclass
+class Stream:
+    """The same rows cut into blocks of another size."""
+
+    X: np.ndarray
+    groups: dict
+    target: np.ndarray | None
+    block_size: int
+    feature_names: tuple[str, ...] | None = None
+
+    @property
+    def n_features(self):
+        return self.X.shape[1]
+
+    @property
+    def n_rows(self):
+        return None
+
+    def __iter__(self):
+        columns = encode_groups(self.groups, len(self.X))
+        for start in range(0, len(self.X), self.block_size):
+            rows = slice(start, start + self.block_size)
+            target = None if self.target is None else self.target[rows]
+            yield Block(self.X[rows], take_rows(columns, rows), target)
+
+
+def test_probes_find_the_attribute_in_the_raw_data_and_not_in_our_embedding(fair):
+    X, sex = planted(1_500, seed=1)
+    report = audit(fair, X, sex, probes=["linear", "quadratic", "trees"], n_permutations=49)
+    ours, pca = report.models
+    assert (ours.role, pca.role) == ("model", "control")
+    for result in ours.leaks[0].probes:
+        assert result.auc.low <= 0.5 <= result.auc.high
+    assert not ours.leaks[0].detected
+    assert min(result.auc.value for result in report.raw[0].probes) > 0.95
+    assert pca.leaks[0].detected
+    assert pca.leaks[0].best_probe.auc.low > 0.9
+    assert ours.leaks[0].gaps[0].mmd2_p_value > 0.02 > 1 / 50 == pca.leaks[0].gaps[0].mmd2_p_value
+    assert "No probe did better than luck" in " ".join(report.summary())
+
+
+def test_moment_numbers_equal_the_pure_functions_on_all_rows(fair):
+    X, sex = planted(900, seed=2)
+    X += 50.0  # far from the model's mean
+    labels = sex["sex"]
+    report = audit(fair, X, sex, **QUICK)
+    ours, pca = report.models
+    V, mean, inside = fair.components_, fair.mean_, labels == "m"
+    codes = inside.astype(int)
+    Z = (X - mean) @ V.T
+    assert ours.explained_variance == pytest.approx(metrics.explained_variance_ratio(X, V), abs=1e-10)
+    assert ours.reconstruction_error == pytest.approx(metrics.reconstruction_error(X, V, mean), rel=1e-9)
+    gap = ours.leaks[0].gaps[0]
+    assert gap.group == "m"
+    assert gap.mean_gap == pytest.approx(metrics.mean_gap(Z, inside), abs=1e-9)
+    assert gap.covariance_gap == pytest.approx(metrics.covariance_gap(Z, inside), abs=1e-9)
+    assert gap.mean_gap_relative == pytest.approx(gap.mean_gap / pca.leaks[0].gaps[0].mean_gap)
+    by_group = {line.group: line for line in ours.by_group}
+    shares = metrics.explained_variance_by_group(X, V, codes)
+    errors = metrics.reconstruction_error_by_group(X, V, mean, codes)
+    for code, name in enumerate("fm"):
+        assert by_group[name].explained_variance == pytest.approx(shares[code], abs=1e-10)
+        assert by_group[name].reconstruction_error == pytest.approx(errors[code], rel=1e-9)
+
+
+def test_mmd_follows_the_papers_protocol(fair):
+    X, sex = planted(400, seed=3)
+    X_train, sex_train = planted(300, seed=4)
+    report = audit(fair, X, sex, train=(X_train, sex_train), **QUICK)
+    moments = fair.moments_
+    _, vectors = np.linalg.eigh(moments.covariance().to_dense())
+    bandwidth = median_squared_distance(X_train @ vectors[:, -4:])
+    expected = mmd2(X @ fair.components_.T, sex["sex"] == "m", bandwidth)
+    assert report.models[0].leaks[0].gaps[0].mmd2 == pytest.approx(expected, abs=1e-10)
+
+
+def test_the_first_line_warns_when_the_model_is_audited_on_its_own_training_rows():
+    X, sex = planted(600)
+    model = FairStreamingPCA(3).fit(X, sensitive_features=sex)
+    own = audit(model, X, sex, **QUICK)
+    assert "very rows" in own.summary()[0]
+    assert own.models[0].looks_like_training
+    assert "very rows" in own.to_markdown().splitlines()[2]
+    assert "very rows" in audit(model.subspace_, X, sex, **QUICK).warnings[0]
+    assert "very rows" in audit(PCA(3).fit(X), X, sex, **QUICK).warnings[0]
+    other_rows = audit(model, *planted(600, seed=9), **QUICK)
+    assert other_rows.warnings == ()
+
+
+@pytest.mark.usefixtures("quick_classifiers")
+def test_a_stream_gives_the_report_of_the_array_whatever_the_blocks(fair):
+    X, sex = planted(1_000, seed=5)
+    y = (X[:, 5] > 0).astype(int)
+    options = {**QUICK, "sample_rows": 300, "random_state": 3, "downstream_rows": 60}
+    whole = audit(fair, X, sex, y, **options)
+    assert whole.data.sample_rows == 300
+    for block_size in (64, 999):
+        stream = audit(fair, Stream(X, sex, y, block_size), **options)
+        assert stream.data.digest == whole.data.digest
+        assert stream.raw == whole.raw
+        for ours, theirs in zip(stream.models, whole.models, strict=True):
+            assert ours.downstream == theirs.downstream
+            assert ours.explained_variance == pytest.approx(theirs.explained_variance, abs=1e-12)
+            assert ours.leaks[0].gaps[0].mean_gap == pytest.approx(
+                theirs.leaks[0].gaps[0].mean_gap, abs=1e-10
+            )
+    other = audit(fair, X, sex, y, **{**options, "random_state": 4})
+    assert other.raw != whole.raw
+    changed = X.copy()
+    changed[7, 3] += 1e-9
+    assert audit(fair, changed, sex, y, **options).data.digest != whole.data.digest
+
+
+def test_the_sample_is_uniform_over_the_stream():
+    from fairstream.audit.stream import survey
+
+    X = np.arange(400.0)[:, None]
+    seen = np.zeros(400)
+    for seed in range(200):
+        sample = survey(ArrayBlocks(X, {"g": np.arange(400) % 2}), sample_rows=40, seed=seed).sample
+        assert np.all(np.diff(sample.X[:, 0]) > 0)
+        seen[sample.X[:, 0].astype(int)] += 1
+    assert seen.sum() == 200 * 40
+    assert abs(seen[:200].sum() / seen.sum() - 0.5) < 0.02
+    assert seen.max() < 45  # 20 expected, deviation 4.2
+
+
+def test_small_groups_are_suppressed_everywhere(fair):
+    X, sex = planted(500, seed=6)
+    labels = sex["sex"].astype(object)
+    labels[:6] = "rare-label"
+    report = audit(fair, X, {"sex": labels}, min_group_size=20, **QUICK)
+    for text in (report.to_json(), report.to_markdown(), report.to_html()):
+        assert "rare-label" not in text
+    summary = report.data.attributes[0]
+    assert (summary.n_suppressed_groups, summary.n_other_rows) == (1, 6)
+    shown = audit(fair, X, {"sex": labels}, min_group_size=5, **QUICK)
+    assert "rare-label" in shown.to_json()
+    assert [gap.group for gap in shown.models[0].leaks[0].gaps] == ["f", "m", "rare-label"]
+
+
+def test_several_models_and_attributes_stand_side_by_side(fair):
+    X, sex = planted(500, seed=7)
+    rng = np.random.default_rng(0)
+    groups = {**sex, "age": rng.choice(["old", "young", "middle"], size=500)}
+    report = audit({"ours": fair, "PCA 2": PCA(2).fit(X[:50])}, X, groups, **QUICK)
+    assert [model.name for model in report.models] == ["ours", "PCA 2", "plain PCA (k=2)", "plain PCA (k=4)"]
+    for model in report.models:
+        assert [leak.attribute for leak in model.leaks] == ["sex", "age"]
+        assert [len(leak.gaps) for leak in model.leaks] == [1, 3]
+    listed = audit([fair, fair], X, sex, **QUICK)
+    assert [model.name for model in listed.models[:2]] == ["FairStreamingPCA", "FairStreamingPCA (2)"]
+
+
+def test_a_transformer_that_is_not_linear_has_no_variance_numbers(fair):
+    class Squares:
+        def transform(self, X):
+            return np.asarray(X)[:, :3] ** 2
+
+    X, sex = planted(400, seed=8)
+    squares = audit(Squares(), X, sex, **QUICK).models[0]
+    assert squares.explained_variance is None
+    assert squares.reconstruction_error is None
+    whitened = audit(PCA(2, whiten=True).fit(X[:100]), X, sex, **QUICK).models[0]
+    assert whitened.explained_variance is None
+    assert whitened.leaks[0].probes[0].n_rows == 400
+
+
+def test_both_protocols_of_the_downstream_task_are_labelled(fair, monkeypatch):
+    quick = {
+        "kernel SVM": SVC(gamma=1, C=1),
+        "linear SVM": SVC(kernel="linear", max_iter=20),
+        "MLP": MLPClassifier((2,), max_iter=5),
+    }
+    assert [*downstream.classifiers()] == [*quick]
+    monkeypatch.setattr(downstream, "classifiers", lambda: quick)
+    X, sex = planted(300, seed=9)
+    y = (np.random.default_rng(0).random(300) < 0.5).astype(int)  # nothing to learn
+    folds = audit(fair, X, sex, y, **QUICK).models[0].downstream
+    assert {(r.classifier, r.protocol) for r in folds} == {
+        (name, protocol) for name in ("kernel SVM", "linear SVM", "MLP") for protocol in ("paper", "honest")
+    }
+    accuracy = {(r.classifier, r.protocol): r.accuracy for r in folds}
+    assert accuracy["kernel SVM", "paper"] > 0.95  # it has learned the rows by heart
+    assert accuracy["kernel SVM", "honest"] < 0.6
+    train = audit(fair, X, sex, y, train=(*planted(200, seed=10), np.arange(200) % 2), **QUICK)
+    notes = {r.protocol: r.protocol_note for r in train.models[0].downstream}
+    assert "same audited rows" in notes["paper"]
+    assert "fitted on the training rows" in notes["honest"]
+
+
+def test_downstream_numbers_are_those_of_the_definition(fair, monkeypatch):
+    monkeypatch.setattr(downstream, "classifiers", lambda: {"kernel SVM": SVC(gamma=1, C=1)})
+    X, sex = planted(200, seed=11)
+    y = (X[:, 6] + X[:, 0] > 4).astype(int)
+    report = audit(fair, X, sex, y, **QUICK)
+    result = next(
+        r for r in report.models[0].downstream if (r.classifier, r.protocol) == ("kernel SVM", "paper")
+    )
+    Z = fair.transform(X)
+    guess = SVC(gamma=1, C=1).fit(Z, y).predict(Z)
+    assert result.accuracy == pytest.approx(np.mean(guess == y))
+    difference = abs(guess[sex["sex"] == "m"].mean() - guess[sex["sex"] == "f"].mean())
+    assert result.fairness[0].demographic_parity_difference == pytest.approx(difference, abs=1e-10)
+
+
+def test_the_frontier_starts_at_plain_pca_and_is_measured_on_the_audited_rows(fair):
+    X, sex = planted(700, seed=12)
+    report = audit(fair, X, sex, **QUICK)
+    pca = report.models[1]
+    assert report.frontier_fitted_on == "training data"
+    start = report.frontier[0]
+    assert start.explained_variance == pytest.approx(pca.explained_variance, abs=1e-10)
+    assert start.covariance_gap == pytest.approx(pca.leaks[0].gaps[0].covariance_gap, rel=1e-9)
+    chosen = next(p for p in report.frontier if (p.directions, p.n_unfair) == ("absolute", 3))
+    assert chosen.explained_variance == pytest.approx(report.models[0].explained_variance, abs=1e-10)
+    assert chosen.covariance_gap == pytest.approx(report.models[0].leaks[0].gaps[0].covariance_gap, rel=1e-6)
+
+
+def test_removed_directions_name_the_features_that_differ(fair):
+    X, sex = planted(2_000, seed=13)
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=[f"column {j}" for j in range(X.shape[1])])
+    directions = audit(fair, frame, sex, **QUICK).models[0].directions
+    heaviest = {next(iter(direction.weights)) for direction in directions[:3]}
+    assert heaviest == {"column 0", "column 1", "column 2"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"probes": ["magic"]}, "probes has 'magic': choose from linear"),
+        ({"sample_rows": 3}, "sample_rows is 3: pass an integer of at least 50"),
+        ({"level": 2.0}, "level is 2.0"),
+        ({"min_group_size": 10_000}, "no attribute has two groups of at least 10000 rows"),
+        ({"sensitive_features": None}, "sensitive_features is None: pass one label per row"),
+        ({"sensitive_features": ["f", "m"]}, "has 2 rows, X has 100"),
+        ({"y": [1, 2, 3]}, r"y has shape \(3,\), X has 100 rows"),
+        ({"y": np.arange(100.0)}, "y has 100 different values"),
+        ({"model": object()}, "without transform"),
+        ({"model": []}, "model is empty"),
+        ({"X": np.zeros((100, 3))}, "X has 3 features, FairStreamingPCA was fitted on 12"),
+    ],
+)
+def test_errors_name_the_argument_and_the_way_out(fair, change, message):
+    X, sex = planted(100)
+    arguments = {"model": fair, "X": X, "sensitive_features": sex, **QUICK, **change}
+    with pytest.raises(ValueError, match=message):
+        audit(**arguments)
+
+
+def test_a_source_keeps_its_own_labels_and_target(fair):
+    X, sex = planted(200)
+    source = Stream(X, {**sex, "other": np.arange(200) % 2}, None, 50)
+    report = audit(fair, source, "sex", **QUICK)
+    assert [summary.attribute for summary in report.data.attributes] == ["sex"]
+    with pytest.raises(ValueError, match="sensitive_features names 'height', the source has"):
+        audit(fair, source, ["height"], **QUICK)
+    with pytest.raises(ValueError, match="y is given beside a source"):
+        audit(fair, source, None, np.zeros(200), **QUICK)
+    nothing = replace(source, X=X[:0], groups={"sex": []})
+    with pytest.raises(ValueError, match="the source has no rows"):
+        audit(fair, nothing, **QUICK)
