@@ -18,7 +18,9 @@ class Problem:
         gap = self.rng.normal(size=D)
         gap /= np.linalg.norm(gap)
         self.means = [-P * gap, (1 - P) * gap]
-        moments = [root @ root.T + np.outer(mean, mean) for root, mean in zip(self.roots, self.means, strict=True)]
+        moments = [
+            root @ root.T + np.outer(mean, mean) for root, mean in zip(self.roots, self.means, strict=True)
+        ]
         values, vectors = np.linalg.eigh(moments[1] - moments[0])
         top = vectors[:, np.argsort(-np.abs(values))[:M]]
         self.U = np.linalg.qr(np.column_stack([top, gap]))[0]
@@ -83,7 +85,7 @@ def test_sorted_streams_stay_as_fair_and_lose_at_most_five_percent(decay, order)
 
 @pytest.mark.parametrize("merged", [2, 7])
 def test_merged_sketches_stay_inside_the_bounds(merged):
-    unfair, variance = compare(0.5, "mixed", seeds=range(3), merged=merged)
+    unfair, variance = compare(0.5, "mixed", merged=merged)
     assert unfair <= 1.25
     assert variance >= 0.985
 
@@ -94,4 +96,4 @@ def test_a_sketch_that_drops_the_minority_is_caught(monkeypatch):
         "fairstream.scatter.SketchedScatter.votes", lambda self, weights: np.eye(1, len(weights)).ravel()
     )
     unfair, _ = compare(0.5, "mixed", seeds=range(2))
-    assert unfair > 1.5
+    assert unfair > 1.25
