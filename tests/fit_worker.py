@@ -38,7 +38,13 @@ class Slow:
 
 
 def parameters(solver):
-    return {"n_components": 3, "solver": solver, "rank": 8 if solver == "sketch" else None}
+    power = {"block_size": (320, 410), "power_steps": (3, 4), "random_state": 0}
+    return {
+        "n_components": 3,
+        "solver": solver,
+        "rank": 8 if solver == "sketch" else None,
+        **(power if solver == "power" else {}),
+    }
 
 
 def fit_to_file(folder, output, solver, started, pause=PAUSE, every=100):

@@ -47,11 +47,20 @@ def rebuild(kind: type[FairStreamingPCA], header: Header, arrays: Arrays) -> Fai
     learner, names = header["learner"], header["feature_names_in"]
     if learner not in _LEARNERS:
         raise FairstreamFileError(f"learner {learner!r} is not known to this version: upgrade")
-    estimator = kind(**header["parameters"])
+    # JSON knows no tuples: (b, B) comes back as a list.
+    parameters: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in header["parameters"].items()
+    }
+    estimator = kind(**parameters)
+    if learner == "power":
+        checked(
+            arrays["means"].shape[1:] == (header["learned"]["options"]["n_features"],), "means and features"
+        )
     learned = _LEARNERS[learner].from_state(header["learned"], arrays)
-    estimator.n_features_in_ = learned.n_features
+    estimator.n_features_in_ = int(arrays["means"].shape[1])
     if names is not None:
-        checked(len(names) == learned.n_features, "feature names and features")
+        checked(len(names) == estimator.n_features_in_, "feature names and features")
         estimator.feature_names_in_ = np.array(names, dtype=object)
     estimator._subspace = None
     estimator._learner = learned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ from fairstream.blocks import Block, BlockSource
 from fairstream.checkpoint import Checkpoint, CheckpointFolder, environment_of, warn_of_differences
 from fairstream.estimator import FairStreamingPCA
 from fairstream.interrupts import FitInterrupted, signals_held_back
+from fairstream.learners import working_dtype
 from fairstream.moments import GroupMoments
 from fairstream.persist import PathLike
 from fairstream.sources import open_source
@@ -87,22 +89,22 @@ def fit_source(
         estimator = _fit_with_checkpoints(source, estimator, folder, every, resume, progress)
     if not estimator.__sklearn_is_fitted__():
         raise ValueError("the source has no rows: nothing was learned")
-    if source.feature_names is not None:
-        # Not before the end: blocks are bare arrays, and scikit-learn would miss the names with every one.
-        estimator.feature_names_in_ = np.array(source.feature_names, dtype=object)
+    _name_columns(estimator, source)
     return estimator
 
 
 def collect_moments(
-    source: Any, *, rank: int | None = None, dtype: DTypeLike = np.float64, progress: Progress | None = None
+    source: Any, *, rank: int | None = None, dtype: DTypeLike | None = None, progress: Progress | None = None
 ) -> GroupMoments:
     """Return the group moments of all blocks of a source, with its feature names and table encoding.
 
     Parameters
     ----------
     source : BlockSource, or anything that `open_source` opens without options
-    rank, dtype
+    rank : int, optional
         As in `GroupMoments`.
+    dtype : {float64, float32}, optional
+        By default float32 where that holds the rows as they are (images, float32), else float64, as in a fit.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
 
@@ -113,11 +115,13 @@ def collect_moments(
     {'sex': ('f', 'm')}
     """
     source = open_source(source)
-    moments = GroupMoments(source.n_features, rank, dtype)
+    moments: GroupMoments | None = None
     for block, rows in _counted(source, 0):
+        if moments is None:
+            moments = GroupMoments(source.n_features, rank, dtype or working_dtype(block.X.dtype))
         moments.update(block.X, block.groups)
         _report(progress, rows, source)
-    if moments.n_rows == 0:
+    if moments is None:
         raise ValueError("the source has no rows: nothing was learned")
     moments.feature_names, moments.encoding = source.feature_names, getattr(source, "encoding", None)
     return moments
@@ -181,8 +185,23 @@ def _counted(source: BlockSource, done: int) -> Iterator[tuple[Block, int]]:
 
 def _learn(estimator: FairStreamingPCA, block: Block, source: BlockSource) -> None:
     estimator.partial_fit(block.X, sensitive_features=block.groups or None)
-    estimator.moments_.feature_names = source.feature_names
-    estimator.moments_.encoding = getattr(source, "encoding", None)
+    if estimator.solver != "power":
+        estimator.moments_.feature_names = source.feature_names
+        estimator.moments_.encoding = getattr(source, "encoding", None)
+
+
+def _name_columns(estimator: FairStreamingPCA, source: BlockSource) -> None:
+    """Give the fitted estimator the names of its columns and, in its subspace, how a table made them.
+
+    Not before the end: blocks are bare arrays, and scikit-learn would miss the names with every one.
+    """
+    if source.feature_names is not None:
+        estimator.feature_names_in_ = np.array(source.feature_names, dtype=object)
+    encoding = getattr(source, "encoding", None)
+    if estimator.solver == "power" and encoding is not None:
+        subspace = estimator.subspace_
+        parameters = {**subspace.parameters, "encoding": encoding}
+        estimator._subspace = dataclasses.replace(subspace, parameters=parameters)
 
 
 def _report(progress: Progress | None, rows: int, source: BlockSource) -> None:
@@ -199,7 +218,7 @@ def _check_same_fit(found: Checkpoint, estimator: FairStreamingPCA, source: Bloc
                 f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then!r}: "
                 "resume with that, or begin anew in another folder"
             )
-    if source.feature_names != found.estimator.moments_.feature_names:
+    if estimator.solver != "power" and source.feature_names != found.estimator.moments_.feature_names:
         raise ValueError(
             f"the source has other column names than {found.path.name}: it belongs to other data"
         )

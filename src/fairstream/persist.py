@@ -112,7 +112,7 @@ def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
         return _KINDS[kind].from_state(about["state"], arrays)
     except FairstreamFileError as error:
         raise FairstreamFileError(f"{path}: {error}") from None
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise FairstreamFileError(
             f"{path} does not describe a {kind} ({type(error).__name__}: {error}): write it again"
         ) from None

@@ -15,6 +15,7 @@ from fairstream.cli.options import (
     load_moments,
     open_data,
     output_option,
+    pair,
     reading_options,
     solving_options,
     unfair_numbers,
@@ -40,6 +41,15 @@ rank_option = click.option(
 @click.option("--solver", type=click.Choice(SOLVERS), default="auto", show_default=True)
 @rank_option
 @click.option(
+    "--power-block",
+    metavar="b,B",
+    help="Rows per step of --solver power, in its two phases; one number for both.",
+)
+@click.option(
+    "--power-steps", metavar="T,T", help="Steps of --solver power in its two phases.  [default: 10]"
+)
+@click.option("--seed", type=int, help="For the random starts of --solver power.")
+@click.option(
     "--checkpoint", type=click.Path(path_type=Path, file_okay=False), help="Folder for checkpoints."
 )
 @click.option(
@@ -59,6 +69,9 @@ def fit(
     directions: str,
     solver: str,
     rank: int | None,
+    power_block: str | None,
+    power_steps: str | None,
+    seed: int | None,
     checkpoint: Path | None,
     every: int | None,
     resume: bool,
@@ -77,6 +90,7 @@ def fit(
         "solver": solver,
         "rank": rank,
     }
+    choices |= {"block_size": pair(power_block), "power_steps": pair(power_steps) or 10, "random_state": seed}
     keeping: dict[str, Any] = {"checkpoint": checkpoint, "every": every, "resume": resume}
     with progress_on_terminal("fit") as progress:
         estimator = fit_source(

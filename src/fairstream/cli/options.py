@@ -148,6 +148,25 @@ def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
         ) from None
 
 
+def pair(text: str | None) -> int | tuple[int, int] | None:
+    """Read one whole number, or two with a comma between them.
+
+    Examples
+    --------
+    >>> pair("100,200"), pair("100"), pair(None)
+    ((100, 200), 100, None)
+    """
+    if text is None:
+        return None
+    try:
+        if "," not in text:
+            return int(text)
+        first, second = map(int, text.split(","))
+        return first, second
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: give one whole number, or two as in 100,200") from None
+
+
 def load_subspace(path: Path) -> FairSubspace:
     """Load a fair subspace, or solve a stored estimator for its own."""
     held = load(path)
