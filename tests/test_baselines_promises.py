@@ -242,6 +242,14 @@ def test_samadi_survives_features_of_any_scale(rows):
     assert np.isfinite(model.components_).all()
 
 
+def test_samadi_does_not_blow_up_a_constant_feature(rows):
+    X, groups = rows
+    with_constant = np.column_stack([X, np.full(len(X), 0.1)])
+    assert with_constant.std(axis=0, ddof=1)[-1] > 0  # rounding only, but dividing by it would make it noise
+    model = SamadiFairPCA(2).fit(with_constant, sensitive_features=groups)
+    np.testing.assert_allclose(model.components_[:, -1], 0, atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("k", "kernel", "accuracy", "parity"),
     [

@@ -193,6 +193,19 @@ def scatter(X: Array) -> Array:
     return covariance
 
 
+def spread(X: Array, ddof: int = 0) -> Array:
+    """Return the standard deviation of every column, 1 where the column is constant to rounding.
+
+    Examples
+    --------
+    >>> spread(np.array([[0.1, 1.0], [0.1, 3.0], [0.1, 5.0]]), ddof=1)
+    array([1., 2.])
+    """
+    deviation = X.std(axis=0, ddof=ddof)
+    constant = deviation <= 10 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
+    return np.where(constant, 1.0, deviation)
+
+
 def components_outside(nulled: Array, covariance: Array, k: int) -> Array:
     """Return the k leading eigenvectors (d x k) of the covariance inside the complement of `nulled` (d x j).
 

@@ -15,6 +15,7 @@ from fairstream.baselines.base import (
     LinearFairTransformer,
     learned_linear,
     scatter,
+    spread,
 )
 from fairstream.errors import FairstreamWarning, missing_extra
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
@@ -223,7 +224,6 @@ def _root(M: Array) -> Array:
 
 def _as_published(rows: GroupedRows) -> GroupedRows:
     X = rows.X[1:]
-    spread = X.std(axis=0)
-    scaled = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    scaled = (X - X.mean(axis=0)) / spread(X)
     groups = {name: column.take(slice(1, None)) for name, column in rows.groups.items()}
     return GroupedRows(scaled, groups, rows.system)

@@ -13,6 +13,7 @@ from fairstream.baselines.base import (
     LinearFairTransformer,
     learned_linear,
     scatter,
+    spread,
 )
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
@@ -111,8 +112,7 @@ class SamadiFairPCA(LinearFairTransformer):
     def _scaled(self, X: Array) -> Array:
         if not self.standardize:
             return X
-        spread = X.std(axis=0, ddof=1)
-        scaled: Array = X / np.where(spread > 0, spread, 1.0)
+        scaled: Array = X / spread(X, ddof=1)
         return scaled
 
     def _step_size(self, k: int) -> float:
