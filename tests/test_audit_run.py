@@ -84,7 +84,8 @@ def test_probes_find_the_attribute_in_the_raw_data_and_not_in_our_embedding(fair
     assert min(result.auc.value for result in report.raw[0].probes) > 0.95
     assert pca.leaks[0].detected
     assert pca.leaks[0].best_probe.auc.low > 0.9
-    assert ours.leaks[0].gaps[0].mmd2_p_value > 0.02 > 1 / 50 == pca.leaks[0].gaps[0].mmd2_p_value
+    assert ours.leaks[0].gaps[0].mmd2_p_value > 0.05
+    assert pca.leaks[0].gaps[0].mmd2_p_value == 1 / 50
     assert "No probe did better than luck" in " ".join(report.summary())
 
 

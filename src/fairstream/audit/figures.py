@@ -98,7 +98,7 @@ def frontier_figure(
         parts.append(_frontier_mark(point, *at(point)))
     for spot in placed:
         spot_at = log_x(math.log10(_visible(spot.gap))), y(spot.explained_variance)
-        parts.append(_placed_mark(spot, *spot_at, width))
+        parts.append(_placed_mark(spot, *spot_at, width, brief(spot.series.name, 14 if narrow else 24)))
     alt = "Explained variance against the remaining gap for every choice; the table below holds the numbers."
     return _svg(width, height, alt, parts)
 
@@ -177,15 +177,14 @@ def _frontier_mark(point: FrontierChoice, x: float, y: float) -> Markup:
     return tag("g", dot, label, class_=f"mark {style}", data_tip=tip, tabindex=0, role="img", aria_label=tip)
 
 
-def _placed_mark(spot: Placed, x: float, y: float, width: float) -> Markup:
+def _placed_mark(spot: Placed, x: float, y: float, width: float, name: str) -> Markup:
     tip = (
         f"{shown(spot.series.name)} (audited)\nexplained variance {share(spot.explained_variance)}\n"
         f"largest covariance gap {share(spot.gap)} of PCA's"
     )
     ring = tag("circle", cx=_n(x), cy=_n(y), r=10, class_="ring")
-    name = brief(spot.series.name)
-    half = 4 * len(name)  # about half its width
-    label = _text(min(max(x, 48 + half), width - half), y + 28, name, "model-label")
+    half = 6 * len(name)  # no letter is wider than 12 units
+    label = _text(min(max(x, half), width - half), y + 28, name, "model-label")
     look = f"mark placed {spot.series.style}"
     return tag("g", ring, label, class_=look, data_tip=tip, tabindex=0, role="img", aria_label=tip)
 

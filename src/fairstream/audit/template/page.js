@@ -61,7 +61,10 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hide();
   });
-  window.addEventListener("scroll", hide, { passive: true });
+  window.addEventListener("scroll", () => {
+    if (active && active === document.activeElement) show(active);
+    else hide();
+  }, { passive: true });
 
   const opened = [];
   window.addEventListener("beforeprint", () => {
