@@ -63,7 +63,9 @@ def inspect(file: Path, as_json: bool) -> None:
 @reading_options
 @encoding_options
 @click.option("-k", "--n-components", type=click.IntRange(min=1), required=True, help="Components to keep.")
-@click.option("-m", "--n-unfair", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "-m", "--n-unfair", type=click.IntRange(min=1), default=1, show_default=True, help="Directions to null."
+)
 @click.option("--eps-optimality", type=float, required=True, help="Variance that may be lost.")
 @click.option(
     "--eps-fairness", type=float, required=True, help="Unfairness that may remain, between 0 and 1."

@@ -1,0 +1,437 @@
+"""The command line: what it answers, how it fails, and that the documents name every command."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fairstream
+from fairstream import load
+from fairstream.cli import main
+from fairstream.datasets import load_adult
+from fairstream.fitting import fit_source
+from fairstream.linalg import principal_angles
+from fairstream.sources import open_source
+
+pa = pytest.importorskip("pyarrow")
+DOCS = Path(__file__).parents[1] / "docs"
+READING = ["--sensitive", "sex", "--target", "income", "--standardize", "--impute", "mean"]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def answer(*arguments):
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def adult():
+    return load_adult(backend="pyarrow").slice(0, 6_000)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, adult):
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("cli")
+    pq.write_table(adult, folder / "adult.parquet")
+    run("fit", folder / "adult.parquet", *READING, "-k", 4, "-m", 2, "-o", folder / "model.safetensors")
+    run("moments", folder / "adult.parquet", *READING, "-o", folder / "all.moments")
+    return folder
+
+
+# Every command is documented ----------------------------------------------------------------------
+
+
+def documented_commands(text):
+    return set(re.findall(r"^### fairstream (\S+)$", text, flags=re.MULTILINE))
+
+
+def test_every_command_is_in_the_documents():
+    text = (DOCS / "cli.md").read_text()
+    assert documented_commands(text) == set(main.commands)
+    for name in main.commands:
+        assert f"    fairstream {name}" in text, f"docs/cli.md has no example of fairstream {name}"
+
+
+def test_a_command_that_is_not_documented_would_be_noticed():
+    text = (DOCS / "cli.md").read_text().replace("### fairstream merge\n", "")
+    assert documented_commands(text) != set(main.commands)
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_every_command_and_option_has_help(name):
+    command = main.commands[name]
+    assert command.help
+    assert command.help.strip().endswith(".")
+    output = run(name, "--help").output
+    assert "Usage:" in output
+    choices = {"constraint", "directions", "solver", "folder"}  # their choices or default say it
+    for option in command.params:
+        if option.param_type_name == "option" and option.name not in choices:
+            assert option.help, f"--{option.name} of fairstream {name} has no help"
+
+
+def test_every_long_option_in_the_documents_exists():
+    text = (DOCS / "cli.md").read_text()
+    known = {name for command in main.commands.values() for option in command.params for name in option.opts}
+    known |= {"--help", "--debug"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known
+
+
+# What the commands do -----------------------------------------------------------------------------
+
+
+def test_fit_gives_the_library_s_subspace(folder, adult):
+    facts = answer(
+        "fit", folder / "adult.parquet", *READING, "-k", 4, "-m", 2, "-o", folder / "again.safetensors"
+    )
+    source = open_source(adult, sensitive=["sex"], target="income", standardize=True, impute="mean")
+    expected = fit_source(source, n_components=4, n_unfair=2).subspace_
+    model = load(folder / "again.safetensors")
+    np.testing.assert_allclose(model.components, expected.components, atol=1e-12)
+    assert model.feature_names == expected.feature_names
+    assert facts["n_rows"] == 6_000
+    assert facts["n_removed"] == 3
+    assert facts["groups"]["sex"] == {str(g): n for g, n in expected.group_counts["sex"].items()}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "npy"])
+def test_transform_writes_the_embedding_of_new_rows_with_the_fit_s_encoding(folder, adult, suffix, tmp_path):
+    import pyarrow.parquet as pq
+
+    new = adult.slice(10, 30)  # few rows: own categories and means would be others
+    pq.write_table(new, tmp_path / "new.parquet")
+    facts = answer(
+        "transform", folder / "model.safetensors", tmp_path / "new.parquet", "-o", tmp_path / f"out.{suffix}"
+    )
+    assert facts["n_rows"] == 30
+    model = load(folder / "model.safetensors")
+    source = open_source(adult, sensitive=["sex"], target="income", standardize=True, impute="mean")
+    expected = model.embed(np.concatenate([block.X for block in source])[10:40])
+    np.testing.assert_allclose(read_rows(tmp_path / f"out.{suffix}"), expected, atol=1e-12)
+
+
+def read_rows(path):
+    if path.suffix == ".npy":
+        return np.load(path)
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path) if path.suffix == ".parquet" else pyarrow.csv.read_csv(path)
+    return np.column_stack([column.to_numpy() for column in table.columns])
+
+
+def test_transform_writes_block_by_block(folder, tmp_path):
+    import pyarrow.parquet as pq
+
+    how = ["--block-size", 500, "-o", tmp_path / "out.parquet"]
+    run("transform", folder / "model.safetensors", folder / "adult.parquet", *how)
+    assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups == 12
+    run(
+        "transform",
+        folder / "model.safetensors",
+        folder / "adult.parquet",
+        *how[:2],
+        "-o",
+        tmp_path / "a.npy",
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), read_rows(tmp_path / "out.parquet"))
+
+
+def test_erase_removes_the_unfair_part(folder, tmp_path):
+    run("erase", folder / "model.safetensors", folder / "adult.parquet", "-o", tmp_path / "out.parquet")
+    model = load(folder / "model.safetensors")
+    rows = read_rows(tmp_path / "out.parquet")
+    assert np.abs((rows - model.mean) @ model.unfair_basis.T).max() < 1e-10
+    assert pa.parquet.read_schema(tmp_path / "out.parquet").names == list(model.feature_names)
+
+
+def test_an_interrupted_output_leaves_no_file(folder, tmp_path):
+    run("transform", folder / "model.safetensors", folder / "no.parquet", "-o", tmp_path / "out.npy", code=1)
+    run(
+        "transform",
+        folder / "model.safetensors",
+        folder / "adult.parquet",
+        "-o",
+        tmp_path / "out.txt",
+        code=1,
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_four_parts_merged_and_solved_equal_the_whole(tmp_path):
+    import pyarrow.parquet as pq
+
+    adult = load_adult(backend="pyarrow")
+    text = [c for c in adult.column_names if pa.types.is_string(adult.schema.field(c).type)]
+    features = [c for c in text if c not in ("sex", "race", "income")]
+    categories = {c: sorted({v for v in adult[c].to_pylist() if v is not None}) for c in features}
+    (tmp_path / "categories.json").write_text(json.dumps(categories))
+    cuts = [0, 700, 1_500, 20_000, adult.num_rows]
+    for part, (start, stop) in enumerate(pairwise(cuts)):
+        pq.write_table(adult.slice(start, stop - start), tmp_path / f"part{part}.parquet")
+    pq.write_table(adult, tmp_path / "whole.parquet")
+    parts = [tmp_path / f"part{part}.moments" for part in range(4)]
+    # The first part says how columns become features, the others and the whole follow it.
+    first = [
+        "--target",
+        "income",
+        "--standardize",
+        "--impute",
+        "mean",
+        "--categories",
+        tmp_path / "categories.json",
+    ]
+    like, groups = ["--like", parts[0]], ["-s", "sex", "-s", "race"]
+    for part, file in enumerate(parts):
+        run("moments", file.with_suffix(".parquet"), *groups, *(like if part else first), "-o", file)
+    assert answer("merge", *parts, "-o", tmp_path / "all.moments")["n_rows"] == adult.num_rows
+    run("solve", tmp_path / "all.moments", "-k", 5, "-m", 1, "-o", tmp_path / "merged")
+    run("fit", tmp_path / "whole.parquet", *groups, *like, "-k", 5, "-m", 1, "-o", tmp_path / "whole")
+    merged, whole = load(tmp_path / "merged"), load(tmp_path / "whole")
+    assert principal_angles(merged.components.T, whole.components.T).max() < 1e-8
+    assert principal_angles(merged.unfair_basis.T, whole.unfair_basis.T).max() < 1e-8
+    assert merged.feature_names == whole.feature_names
+    # The control: a part left out is seen.
+    run("merge", *parts[1:], "-o", tmp_path / "some.moments")
+    run("solve", tmp_path / "some.moments", "-k", 5, "-m", 1, "-o", tmp_path / "some")
+    assert principal_angles(load(tmp_path / "some").components.T, whole.components.T).max() > 1e-6
+    # The merged model transforms tables like any other.
+    run("transform", tmp_path / "merged", tmp_path / "part1.parquet", "-o", tmp_path / "out.npy")
+
+
+def test_parts_with_other_categories_are_refused(adult, tmp_path):
+    import pyarrow.parquet as pq
+
+    for part, start in enumerate((0, 40)):
+        pq.write_table(adult.slice(start, 40), tmp_path / f"{part}.parquet")
+        run("moments", tmp_path / f"{part}.parquet", *READING, "-o", tmp_path / f"{part}.moments")
+    result = run("merge", tmp_path / "0.moments", tmp_path / "1.moments", "-o", tmp_path / "x", code=1)
+    assert "does not go with" in result.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_like_encodes_a_part_as_another_file(folder, adult, tmp_path):
+    import pyarrow.parquet as pq
+
+    pq.write_table(adult.slice(0, 40), tmp_path / "part.parquet")
+    how = ["-s", "sex", "--like", folder / "all.moments", "-o", tmp_path / "part.moments"]
+    run("moments", tmp_path / "part.parquet", *how)
+    run("merge", folder / "all.moments", tmp_path / "part.moments", "-o", tmp_path / "both.moments")
+    assert load(tmp_path / "both.moments").n_rows == 6_040
+
+
+def test_frontier_is_the_library_s(folder):
+    points = answer("frontier", folder / "all.moments", "-k", 3, "-m", 4)
+    expected = fairstream.frontier(load(folder / "all.moments"), 3, range(5))
+    assert [point["n_unfair"] for point in points] == [0, 1, 2, 3, 4]
+    for point, other in zip(points, expected, strict=True):
+        assert point == other.to_dict()
+    lines = run("frontier", folder / "all.moments", "-k", 3, "-m", 4).stdout.splitlines()
+    assert len(lines) == 6
+    assert len({len(line) for line in lines}) == 1, "the columns are aligned"
+
+
+def test_inspect_tells_what_a_file_holds(folder):
+    model = answer("inspect", folder / "model.safetensors")
+    assert model["kind"] == "FairSubspace"
+    assert model["n_components"] == 4
+    assert model["parameters"]["n_unfair"] == 2
+    moments = answer("inspect", folder / "all.moments")
+    assert moments["kind"] == "GroupMoments"
+    assert sum(moments["groups"]["sex"].values()) == 6_000
+    assert "GroupMoments" in run("inspect", folder / "all.moments").stdout
+
+
+def test_plan_counts_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 2_000)
+    X = rng.uniform(-1, 1, size=(2_000, 4)) * np.where(sex[:, None], [3, 1, 1, 1], [1, 1, 2, 1])
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "sex.npy", sex)
+    how = ["-s", f"sex={tmp_path / 'sex.npy'}", "-k", 1, "--eps-optimality", 0.5, "--eps-fairness", 0.1]
+    plan = answer("plan", tmp_path / "X.npy", *how)
+    rows = plan["unfair_block"] * plan["unfair_steps"] + plan["component_block"] * plan["component_steps"]
+    assert plan["n_rows"] == rows
+
+
+def test_npy_columns_are_named_by_index_and_labels_by_file(tmp_path):
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 400)
+    X = rng.normal(size=(400, 5)) + sex[:, None]
+    np.save(tmp_path / "with.npy", np.column_stack([X[:, :2], sex, X[:, 2:]]))
+    np.save(tmp_path / "X.npy", X)
+    (tmp_path / "sex.txt").write_text("\n".join(map(str, sex)))
+    run("fit", tmp_path / "with.npy", "-s", "2", "-k", 2, "-o", tmp_path / "a")
+    run("fit", tmp_path / "X.npy", "-s", f"sex={tmp_path / 'sex.txt'}", "-k", 2, "-o", tmp_path / "b")
+    one, two = load(tmp_path / "a"), load(tmp_path / "b")
+    assert list(one.groups) == ["column_2"]
+    assert two.groups == {"sex": ("0", "1")}
+    np.testing.assert_allclose(one.components, two.components, atol=1e-12)
+    run("transform", tmp_path / "a", tmp_path / "with.npy", "-s", 2, "-o", tmp_path / "z.npy")
+    assert (
+        "6 features, the model 5"
+        in run("transform", tmp_path / "a", tmp_path / "with.npy", "-o", tmp_path / "z.npy", code=1).stderr
+    )
+
+
+def test_the_power_method_on_the_command_line(folder, tmp_path):
+    power = ["--solver", "power", "--power-block", "900,1000", "--power-steps", "2,3", "--seed", 0]
+    run("fit", folder / "adult.parquet", *READING, *power, "-k", 3, "-o", tmp_path / "model.safetensors")
+    model = load(tmp_path / "model.safetensors")
+    assert model.parameters["solver"] == "power"
+    run("transform", tmp_path / "model.safetensors", folder / "adult.parquet", "-o", tmp_path / "out.npy")
+
+
+def test_unfair_directions_per_attribute(folder, tmp_path):
+    how = ["-s", "sex", "-s", "race", "--target", "income", "--impute", "mean", "-k", 2]
+    run("fit", folder / "adult.parquet", *how, "-m", "sex=3", "-m", "race=0", "-o", tmp_path / "m")
+    assert load(tmp_path / "m").parameters["n_unfair"] == {"sex": 3, "race": 0}
+    assert (
+        "ATTRIBUTE=M"
+        in run(
+            "fit", folder / "adult.parquet", *how, "-m", "sex=3", "-m", "2", "-o", tmp_path / "m", code=2
+        ).stderr
+    )
+
+
+def test_demo_streams_saves_and_compares(tmp_path):
+    output = run("demo", "--folder", tmp_path / "demo").stdout
+    assert load(tmp_path / "demo" / "model.safetensors").n_rows == 48_842
+    assert (tmp_path / "demo" / "adult.parquet").exists()
+    plain, fair = re.search(r"mean gap, sex +([\d.]+) +([\d.]+)", output).groups()
+    assert float(plain) > 0.5
+    assert float(fair) < 1e-3
+    assert "frontier" in output
+
+
+# How it fails -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["inspect", "no such file"], 1, "no such file does not exist"),
+        (["inspect", __file__], 1, "is not a fairstream file"),
+        (["fit", "no.parquet", "-s", "sex", "-o", "x"], 1, "no.parquet does not exist"),
+        (["fit", __file__, "-s", "sex", "-o", "x"], 1, "ends in '.py'"),
+        (["frontier"], 2, "Missing argument"),
+        (["fit", "a.csv", "--no-such-option"], 2, "No such option"),
+        (["no-such-command"], 2, "No such command"),
+        (["fit", "a.csv", "-s", "x", "-k", "0", "-o", "x"], 2, "0 is not in the range"),
+    ],
+)
+def test_errors_are_one_line_without_a_traceback(arguments, code, message):
+    result = run(*arguments, code=code)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    if code == 1:
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    result = CliRunner().invoke(main, ["--debug", "inspect", str(tmp_path / "no")])
+    assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_a_model_is_not_moments_and_moments_are_no_model(folder, tmp_path):
+    assert "holds no moments" in run("frontier", folder / "model.safetensors", "-k", 2, code=1).stderr
+    arguments = ["transform", folder / "all.moments", folder / "adult.parquet", "-o", tmp_path / "x.npy"]
+    assert "fairstream solve" in run(*arguments, code=1).stderr
+
+
+def test_a_missing_column_is_named(folder, tmp_path):
+    result = run("fit", folder / "adult.parquet", "-s", "gender", "-o", tmp_path / "x", code=1)
+    assert "'gender'" in result.stderr
+
+
+# Real processes: signals, pipes, terminals --------------------------------------------------------
+
+COMMAND = [sys.executable, "-m", "fairstream.cli"]
+ONE_THREAD = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def long_fit(tmp_path_factory):
+    """A fit that takes a few seconds: one row at a time."""
+    folder = tmp_path_factory.mktemp("long")
+    rng = np.random.default_rng(0)
+    np.save(folder / "X.npy", rng.normal(size=(6_000, 20)))
+    np.save(folder / "sex.npy", rng.integers(0, 2, 6_000))
+    data = [str(folder / "X.npy"), "-s", f"sex={folder / 'sex.npy'}", "-k", "3", "--block-size", "1"]
+    return [*COMMAND, "fit", *data]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_write_a_checkpoint_and_say_so_in_the_exit_code(long_fit, tmp_path, number, code):
+    arguments = [
+        *long_fit,
+        "-o",
+        str(tmp_path / "model"),
+        "--checkpoint",
+        str(tmp_path / "c"),
+        "--every",
+        "400",
+    ]
+    process = subprocess.Popen(arguments, env=ONE_THREAD, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("c/rows-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "checkpoint written" in errors
+    assert "--resume goes on" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "model").exists()
+    if number == signal.SIGTERM:
+        resumed = subprocess.run([*arguments, "--resume"], env=ONE_THREAD, capture_output=True, text=True)
+        assert resumed.returncode == 0, resumed.stderr
+        assert "Warning" not in resumed.stderr
+        assert load(tmp_path / "model").n_rows == 6_000
+
+
+def test_in_a_pipe_it_is_quiet(folder, tmp_path):
+    arguments = ["fit", folder / "adult.parquet", *READING, "-k", "2", "-o", tmp_path / "m", "--json"]
+    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["n_components"] == 2
+
+
+@pytest.mark.parametrize("with_rich", [True, False])
+def test_on_a_terminal_it_shows_rows_per_second_and_time_left(monkeypatch, with_rich):
+    from fairstream import progress
+
+    if with_rich:
+        pytest.importorskip("rich")
+    else:
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setitem(sys.modules, "rich.progress", None)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, progress.progress_on_terminal("fit", terminal) as report:
+        for done in (1_000, 2_000, 3_000):
+            report(done, 4_000)
+            time.sleep(0.15)
+    shown = os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert "rows/s" in shown
+    assert "3,000" in shown
+    assert ("left" in shown) if not with_rich else re.search(r"\d:\d\d", shown)
