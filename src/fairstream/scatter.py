@@ -168,7 +168,7 @@ class SketchedScatter:
 
     def slice_rows(self) -> int:
         """Rows to take in at a time: fewer would cut too often, more would pay too much for R R'."""
-        return max(4 * self.rank, 128)
+        return max(min(4 * self.rank, 2 * self.rank + 128), 128)
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""

@@ -1,0 +1,102 @@
+"""The paper's UCI tables, cell by cell: paper value, our value, difference, verdict.
+
+    python paper/uci.py                              everything that is missing, then the tables
+    python paper/uci.py --datasets german --splits 3 --fast --no-classifiers
+    python paper/uci.py --tables                     only write the tables from what is there
+
+Every (data set, split, method, k) is kept as one small JSON file under paper/results/uci, so that a run which
+was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+SLOW = ("Olfat", "MbF", "RLACE", "Kleindessner (kernel)", "INLP")
+CELLS = Path(__file__).parent / "results" / "uci"
+DATASETS = ("german", "compas", "adult")
+
+
+def cell_file(name: str, split: int, method: str, k: int) -> Path:
+    return CELLS / name / f"{split}" / f"{method} k={k}.json"
+
+
+def missing(path: Path, needed: set[str]) -> bool:
+    if not path.exists():
+        return True
+    held = json.loads(path.read_text())
+    return "error" not in held and not needed <= held.keys()
+
+
+def run_split(name: str, index: int, wanted: list[tuple[str, int]], classify: bool, honest: bool) -> str:
+    """Fill in one split's cells, one method after the other."""
+    from uci_measure import bandwidth_of, run_cell
+
+    from fairstream.datasets import paper_split
+
+    split = paper_split(name, index)
+    bandwidths: dict[int, float] = {}
+    for method, k in wanted:
+        bandwidths.setdefault(k, bandwidth_of(split, k))
+        cell = run_cell(name, split, method, k, bandwidths[k], classify=classify, honest=honest)
+        path = cell_file(name, index, method, k)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = json.loads(path.read_text()) if path.exists() else {}
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps({**held, **cell}, indent=1) + "\n")
+        draft.replace(path)
+    return f"{name} split {index}: {len(wanted)} cells"
+
+
+def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, int]]]]:
+    from uci_methods import methods
+
+    needed = {"acc_ksvm"} if options.classifiers else {"seconds"}
+    needed |= {"honest_acc_ksvm"} if options.classifiers and options.honest else set()
+    found = []
+    for name in options.datasets:
+        for split in range(options.splits):
+            wanted = [
+                (method, k)
+                for method in methods(name)
+                for k in options.k
+                if not (options.fast and method.startswith(SLOW))
+                and (not options.methods or any(method.startswith(prefix) for prefix in options.methods))
+                and missing(cell_file(name, split, method, k), needed)
+            ]
+            if wanted:
+                found.append((name, split, wanted))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--k", type=int, nargs="+", default=[2, 10])
+    parser.add_argument("--methods", nargs="+", default=[], help="only methods whose names begin so")
+    parser.add_argument("--fast", action="store_true", help="leave out the slow rivals")
+    parser.add_argument("--classifiers", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--honest", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--tables", action="store_true", help="run nothing, only write the tables")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    if not options.tables:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        todo = jobs(options)
+        print(f"{sum(len(wanted) for *_, wanted in todo)} cells to do in {len(todo)} splits", flush=True)
+        with ProcessPoolExecutor(options.workers) as pool:
+            running = [pool.submit(run_split, *job, options.classifiers, options.honest) for job in todo]
+            for count, done in enumerate(as_completed(running), 1):
+                print(f"[{count}/{len(todo)}] {done.result()}", flush=True)
+    from uci_tables import write_tables
+
+    print(write_tables(CELLS))
+
+
+if __name__ == "__main__":
+    main()
