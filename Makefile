@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean
+.PHONY: help demo test check bench paper paper-quick paper-uci format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -28,6 +28,21 @@ check: $(STAMP)  ## Lint, types, import direction
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-cache > .import-lint.log 2>&1 || { cat .import-lint.log; rm -f .import-lint.log; exit 1; }
 	@rm -f .import-lint.log
+
+bench: $(STAMP)  ## Speed and memory as ratios, the short version
+	$(BIN)/python benchmarks/power_memory.py --quick
+	$(BIN)/python benchmarks/corrupt_files.py
+	$(BIN)/python benchmarks/out_of_core.py --gigabytes 1
+
+paper: $(STAMP)  ## The paper's synthetic experiments and PAFO checks (about half an hour)
+	$(BIN)/python paper/synthetic.py
+	$(BIN)/python paper/pafo.py
+
+paper-quick: $(STAMP)  ## The UCI tables: three splits, the fast methods, %Var and MMD^2
+	$(BIN)/python paper/uci.py --splits 3 --fast --no-classifiers
+
+paper-uci: $(STAMP)  ## The UCI tables in full: hours; stops and goes on
+	$(BIN)/python paper/uci.py
 
 format: $(STAMP)  ## Format the code
 	$(BIN)/ruff check --fix --quiet .

@@ -4,8 +4,8 @@
     python paper/uci.py --datasets german --splits 3 --fast --no-classifiers
     python paper/uci.py --tables                     only write the tables from what is there
 
-Every (data set, split, method, k) is kept as one small JSON file under paper/results/uci, so that a run which
-was stopped goes on where it was.
+Every (data set, split, method, k) is kept as one small JSON file under paper/cache/uci, so that a run which
+was stopped goes on where it was; paper/results/uci.json gathers them all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 SLOW = ("Olfat", "MbF", "RLACE", "Kleindessner (kernel)", "INLP")
-CELLS = Path(__file__).parent / "results" / "uci"
+CELLS = Path(__file__).parent / "cache" / "uci"
 DATASETS = ("german", "compas", "adult")
 
 
@@ -25,11 +25,8 @@ def cell_file(name: str, split: int, method: str, k: int) -> Path:
     return CELLS / name / f"{split}" / f"{method} k={k}.json"
 
 
-def missing(path: Path, needed: set[str]) -> bool:
-    if not path.exists():
-        return True
-    held = json.loads(path.read_text())
-    return "error" not in held and not needed <= held.keys()
+def missing(held: dict | None, needed: set[str]) -> bool:
+    return held is None or ("error" not in held and not needed <= held.keys())
 
 
 def run_split(name: str, index: int, wanted: list[tuple[str, int]], classify: bool, honest: bool) -> str:
@@ -54,7 +51,9 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], classify: bo
 
 def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, int]]]]:
     from uci_methods import methods
+    from uci_tables import gathered
 
+    known = gathered(CELLS)
     needed = {"acc_ksvm"} if options.classifiers else {"seconds"}
     needed |= {"honest_acc_ksvm"} if options.classifiers and options.honest else set()
     found = []
@@ -66,7 +65,7 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, in
                 for k in options.k
                 if not (options.fast and method.startswith(SLOW))
                 and (not options.methods or any(method.startswith(prefix) for prefix in options.methods))
-                and missing(cell_file(name, split, method, k), needed)
+                and missing(known.get((name, split, method, k)), needed)
             ]
             if wanted:
                 found.append((name, split, wanted))

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-REFERENCE = Path(__file__).parent / "reference" / "tables.csv"
+HERE = Path(__file__).parent
+REFERENCE = HERE / "reference" / "tables.csv"
+RESULTS = HERE / "results" / "uci.json"
+Cells = dict[tuple[str, int, str, int], dict[str, float]]  # (data set, split, method, k) -> metric -> value
 METRICS = ("var", "mmd2", "acc_ksvm", "dp_ksvm", "acc_lsvm", "dp_lsvm", "acc_mlp", "dp_mlp")
 TITLES = ("%Var", "MMD²", "kSVM %Acc", "kSVM Δ_DP", "lSVM %Acc", "lSVM Δ_DP", "MLP %Acc", "MLP Δ_DP")
 DIGITS = {"mmd2": 3, **{metric: 2 for metric in METRICS if metric != "mmd2"}}
@@ -82,20 +85,50 @@ def verdict(dataset: str, k: int, method: str, metric: str, paper: dict[str, str
     return "differs"
 
 
-def read_cells(folder: Path) -> dict[tuple[str, int, str], list[dict[str, float]]]:
-    cells: dict[tuple[str, int, str], list[dict[str, float]]] = {}
-    for path in sorted(folder.glob("*/*/*.json")):
+def gathered(folder: Path | None = None) -> Cells:
+    """Return all cells: those in results/uci.json and, newer, those of a run's cache folder."""
+    cells: Cells = {}
+    if RESULTS.exists():
+        for name, splits in json.loads(RESULTS.read_text()).items():
+            for split, held in splits.items():
+                for key, values in held.items():
+                    method, k = key.rsplit(" k=", 1)
+                    cells[name, int(split), method, int(k)] = values
+    for path in sorted(folder.glob("*/*/*.json")) if folder else ():
         method, k = path.stem.rsplit(" k=", 1)
-        key = (NAMES[path.parent.parent.name], int(k), method)
-        cells.setdefault(key, []).append(json.loads(path.read_text()))
+        cells[path.parent.parent.name, int(path.parent.name), method, int(k)] = json.loads(path.read_text())
     return cells
+
+
+def keep(cells: Cells) -> None:
+    """Write results/uci.json, one line a cell."""
+    nested: dict[str, dict[str, dict[str, str]]] = {}
+    for (name, split, method, k), values in sorted(cells.items()):
+        rounded = {m: float(f"{v:.10g}") if isinstance(v, float) else v for m, v in values.items()}
+        nested.setdefault(name, {}).setdefault(str(split), {})[f"{method} k={k}"] = json.dumps(rounded)
+    lines = ["{"]
+    for i, (name, splits) in enumerate(nested.items()):
+        lines.append(f"{json.dumps(name)}: {{")
+        for j, (split, held) in enumerate(splits.items()):
+            body = ",\n".join(f"  {json.dumps(key)}: {text}" for key, text in held.items())
+            lines.append(f' "{split}": {{\n{body}\n }}' + "," * (j < len(splits) - 1))
+        lines.append("}" + "," * (i < len(nested) - 1))
+    RESULTS.write_text("\n".join([*lines, "}"]) + "\n")
+
+
+def read_cells(folder: Path | None = None) -> dict[tuple[str, int, str], list[dict[str, float]]]:
+    """Return the runs of every (data set, k, method) over the splits."""
+    runs: dict[tuple[str, int, str], list[dict[str, float]]] = {}
+    for (name, _, method, k), values in sorted(gathered(folder).items()):
+        runs.setdefault((NAMES[name], k, method), []).append(values)
+    return runs
 
 
 def values_of(runs: list[dict[str, float]], metric: str) -> list[float]:
     return [run[metric] for run in runs if metric in run]
 
 
-def compare(folder: Path) -> dict[tuple[str, int, str, str], Cell]:
+def compare(folder: Path | None = None) -> dict[tuple[str, int, str, str], Cell]:
     """Return every printed cell beside ours."""
     cells, compared = read_cells(folder), {}
     with REFERENCE.open(newline="") as file:
@@ -126,7 +159,7 @@ def shown(mean: float | None, std: float | None, metric: str) -> str:
 MARK = {"equal": "=", "within tolerance": "≈", "differs": "≠", "not run": "·"}
 
 
-def markdown(folder: Path) -> str:
+def markdown(folder: Path | None) -> str:
     compared, cells = compare(folder), read_cells(folder)
     lines = [
         "# The UCI tables, cell by cell",
@@ -239,7 +272,7 @@ def _remarks(compared: dict) -> list[str]:
     return [*lines, ""]
 
 
-def latex(folder: Path) -> str:
+def latex(folder: Path | None) -> str:
     """The same tables in the paper's layout: one block of rows per data set and k."""
     compared, lines = compare(folder), []
     for dataset in NAMES.values():
@@ -258,7 +291,8 @@ def latex(folder: Path) -> str:
 
 
 def write_tables(folder: Path) -> str:
-    """Write both files and return the verdicts as text."""
-    (folder.parent / "uci.md").write_text(markdown(folder))
-    (folder.parent / "uci.tex").write_text(latex(folder))
+    """Gather the cells, write the tables and return the verdicts as text."""
+    keep(gathered(folder))
+    RESULTS.with_suffix(".md").write_text(markdown(folder))
+    RESULTS.with_suffix(".tex").write_text(latex(folder))
     return "\n".join(_summary(compare(folder)))
