@@ -302,6 +302,7 @@ def test_a_linear_classifier_falls_to_the_majority(system, rows):
     np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(2), atol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:.*still reads the group")
 @pytest.mark.parametrize("system", [INLP, RLACE])
 def test_the_repaired_variant_keeps_more_variance(system, rows):
     X, groups = rows
@@ -313,6 +314,7 @@ def test_the_repaired_variant_keeps_more_variance(system, rows):
     assert shares[1] > shares[0] + 0.05
 
 
+@pytest.mark.filterwarnings("ignore:.*still reads the group")
 @pytest.mark.parametrize("variant", ["paper", "pca"])
 @pytest.mark.parametrize("system", [INLP, RLACE])
 def test_a_seed_fixes_the_result(system, variant, rows):
@@ -326,6 +328,15 @@ def test_a_seed_fixes_the_result(system, variant, rows):
     differ = principal_angles(fit(0).components_.T, fit(1).components_.T)[0] > 1e-3
     # INLP with PCA has nothing random left; the published forms and RLACE's start do.
     assert differ == (not (system is INLP and variant == "pca"))
+
+
+def test_a_fit_cut_short_says_that_the_group_can_still_be_read(rows, many_groups):
+    X, groups = rows
+    with pytest.warns(FairstreamWarning, match="RLACE: a linear classifier still reads"):
+        RLACE(2, max_iter=3, random_state=0).fit(X, sensitive_features=groups)
+    X, labels = many_groups
+    with pytest.warns(FairstreamWarning, match="INLP: a linear classifier still reads"):
+        INLP(2, max_rounds=1, random_state=0).fit(X, sensitive_features=labels)
 
 
 def test_inlp_stops_when_nothing_is_left_to_read():

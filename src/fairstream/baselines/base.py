@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -71,7 +71,9 @@ class GroupedRows:
         return np.stack(gaps, axis=1)
 
 
-class FairTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class FairTransformer(  # type: ignore[misc]
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC
+):
     """Base of all rival systems: checks the input, lets the system solve, publishes what it learned.
 
     A subclass implements `_solve` and `_embed`. A rejected or failing `fit` leaves an earlier fit as it was.

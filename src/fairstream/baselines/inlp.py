@@ -18,6 +18,7 @@ from fairstream.baselines.base import (
     learned_linear,
     scatter,
 )
+from fairstream.baselines.probe import warn_if_readable
 from fairstream.linalg import fix_signs, orthonormalise, project_out, top_eigenvectors
 
 
@@ -57,6 +58,11 @@ class INLP(LinearFairTransformer):
         Rounds that found something to remove.
     mean_ : ndarray of shape (n_features,)
         Mean of the training rows.
+
+    Warns
+    -----
+    FairstreamWarning
+        Where a linear classifier still reads the group from the embedding.
 
     Notes
     -----
@@ -110,6 +116,7 @@ class INLP(LinearFairTransformer):
             V = _any_eigenvectors(nulled, k, random)
         else:
             V = components_outside(nulled, scatter(rows.X), k)
+        warn_if_readable(rows, V.T, "raise max_rounds or lower n_components")
         return learned_linear(fix_signs(V).T, mean, nulled_=nulled.T, n_rounds_=n_rounds)
 
     def _null(

@@ -21,6 +21,7 @@ from fairstream.baselines.base import (
     learned_linear,
     scatter,
 )
+from fairstream.baselines.probe import warn_if_readable
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
 
@@ -70,6 +71,11 @@ class RLACE(LinearFairTransformer):
     mean_ : ndarray of shape (n_features,)
         Mean of the training rows.
 
+    Warns
+    -----
+    FairstreamWarning
+        Where a linear classifier still reads the group from the embedding.
+
     Notes
     -----
     Cost: one d x d eigendecomposition a step, O(max_iter d^3): minutes at d = 400. Known weaknesses: two
@@ -84,7 +90,8 @@ class RLACE(LinearFairTransformer):
     --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(200, 5))
-    >>> model = RLACE(2, max_iter=50, random_state=0).fit(X, sensitive_features=X[:, 0] > 0)
+    >>> model = RLACE(2, max_iter=2000, learning_rate=0.02, random_state=0)
+    >>> model = model.fit(X, sensitive_features=X[:, 0] > 0)
     >>> model.transform(X).shape
     (200, 2)
     """
@@ -130,6 +137,7 @@ class RLACE(LinearFairTransformer):
         nulled = _leading(game.P, rank)
         covariance = np.zeros((d, d)) if self.variant == "paper" else scatter(rows.X)
         V = components_outside(nulled, covariance, k)
+        warn_if_readable(rows, V.T, "raise max_iter or rank")
         return learned_linear(
             fix_signs(V).T, mean, nulled_=nulled.T, accuracy_=game.accuracy, n_iter_=game.n_iter
         )
