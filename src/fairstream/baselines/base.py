@@ -71,8 +71,11 @@ class GroupedRows:
         return np.stack(gaps, axis=1)
 
 
-class FairTransformer(  # type: ignore[misc]
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC
+class FairTransformer(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    ABC,
 ):
     """Base of all rival systems: checks the input, lets the system solve, publishes what it learned.
 
