@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fairstream import GroupMoments, solve
+from fairstream import FairStreamingPCA
 from fairstream.datasets import Population, SyntheticStream, benchmark_stream, synthetic_stream
 from fairstream.linalg import principal_angles
-from fairstream.power import FairPowerMethod
 from fairstream.theory import pafo_gap
 
 Learner = Callable[[SyntheticStream], np.ndarray]
@@ -26,34 +25,34 @@ Learner = Callable[[SyntheticStream], np.ndarray]
 
 
 def power(k: int, m: int, constraint: str, block: int, steps: tuple[int, int]) -> Learner:
-    """The noisy power method on fresh blocks; "none" has no first phase."""
+    """Make a learner of the noisy power method on fresh blocks; "none" has no first phase."""
+    n_rows = block * (steps[1] if constraint == "none" else sum(steps))
 
     def learn(stream: SyntheticStream) -> np.ndarray:
-        method = FairPowerMethod(
-            stream.n_features,
+        model = FairStreamingPCA(
             k,
             n_unfair=m,
             constraint=constraint,
+            solver="power",
             block_size=(block, block),
             power_steps=steps,
             random_state=stream.seed,
         )
-        planned = steps[1] if constraint == "none" else sum(steps)
-        for rows in stream.blocks(block, block * planned):
-            method.update(rows.X, rows.groups)
-        return method.components
+        for rows in stream.blocks(block, n_rows):
+            model.partial_fit(rows.X, sensitive_features=rows.groups)
+        return model.components_.T
 
     return learn
 
 
 def one_pass(k: int, m: int, n_rows: int, rank: int | None = None) -> Learner:
-    """The moments of n_rows rows, exact or sketched, solved once."""
+    """Make a learner of the moments of n_rows rows, exact or sketched, solved once."""
 
     def learn(stream: SyntheticStream) -> np.ndarray:
-        moments = GroupMoments(stream.n_features, rank=rank)
+        model = FairStreamingPCA(k, n_unfair=m, solver="exact" if rank is None else "sketch", rank=rank)
         for rows in stream.blocks(1_000 if rank is None else 2 * rank, n_rows):
-            moments.update(rows.X, rows.groups)
-        return solve(moments, k, m).components.T
+            model.partial_fit(rows.X, sensitive_features=rows.groups)
+        return model.components_.T
 
     return learn
 
