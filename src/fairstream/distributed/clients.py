@@ -1,0 +1,82 @@
+"""The Dask client of a fit: which cluster it runs on, and what its failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fairstream.errors import missing_extra
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Any]:
+    """Yield a client: the one given, one for an address, or one for so many local worker processes.
+
+    None is the current client or, where there is none, a local cluster. What is opened here is closed here.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise missing_extra("distributed", "dask", "a fit on Dask") from None
+    if isinstance(client, distributed.Client):
+        if client.asynchronous:
+            raise ValueError("client is asynchronous: pass Client(..., asynchronous=False)")
+        yield client
+        return
+    if client is None:
+        try:
+            current = distributed.default_client()
+        except ValueError:
+            current = None
+        if current is not None:
+            yield current
+            return
+    if isinstance(client, str):
+        try:
+            opened = distributed.Client(client, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            raise ConnectionError(
+                f"no Dask scheduler answers at {client} ({error}): check the address"
+            ) from None
+        with opened:
+            yield opened
+        return
+    if client is not None and (isinstance(client, bool) or not isinstance(client, int) or client < 1):
+        raise ValueError(
+            f"client is {client!r}: pass a distributed.Client, an address, or a number of local workers"
+        )
+    with (
+        distributed.LocalCluster(
+            n_workers=client, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as opened,
+    ):
+        yield opened
+
+
+@contextmanager
+def explained_failures(client: Any, after: str) -> Iterator[None]:
+    """Turn what Dask raises when parts of the cluster are gone into one line with a way out."""
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker
+
+    gone = (asyncio.CancelledError, concurrent.futures.CancelledError, CommClosedError, RuntimeError)
+    try:
+        yield
+    except KilledWorker as error:
+        raise RuntimeError(
+            f"the worker of one task died again and again {after} ({error.task}): it probably ran out of "
+            "memory; give workers more, or cut the data smaller (partition_rows, or more partitions)"
+        ) from error
+    except gone as error:
+        if client.status == "running" and "scheduler" not in str(getattr(error, "reason", "")):
+            if isinstance(error, RuntimeError):
+                raise
+            raise RuntimeError(
+                f"blocks of X were lost with the worker that held them {after} ({error}): pass delayed "
+                "objects or a path, which can be read again, instead of scattered data"
+            ) from error
+        raise ConnectionError(f"the Dask scheduler was lost {after}: start one and fit again") from error

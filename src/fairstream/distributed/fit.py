@@ -1,0 +1,214 @@
+"""fit_dask: the fit of an estimator on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fairstream.checkpoint import CheckpointFolder, environment_of, warn_of_differences
+from fairstream.distributed.clients import connected, explained_failures
+from fairstream.distributed.facts import Facts, look_at_first_rows
+from fairstream.distributed.partitioning import Partitioned, partition
+from fairstream.distributed.parts import Part, named_errors
+from fairstream.distributed.power_rounds import power_rounds
+from fairstream.distributed.reducing import reduce_parts
+from fairstream.estimator import FairStreamingPCA
+from fairstream.fitting import Progress
+from fairstream.learners import check_parameters, new_learner
+from fairstream.moments import GroupMoments
+from fairstream.persist import PathLike
+
+
+def fit_dask(
+    estimator: FairStreamingPCA,
+    X: Any,
+    sensitive_features: Any = None,
+    *,
+    client: Any = None,
+    partition_rows: int | None = None,
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> FairStreamingPCA:
+    """Fit an estimator on a Dask cluster: workers read and summarise, summaries merge in a fixed order.
+
+    Parameters
+    ----------
+    estimator : FairStreamingPCA
+        With any solver. What it learned before is forgotten.
+    X : dask array, dask DataFrame, list of delayed objects or futures, path, list of paths, or source
+        Delayed objects and futures yield rows (array, sparse matrix, frame), (rows, labels), or a `Block`.
+        Paths (Parquet by row groups, Zarr and HDF5 by stored chunks, .npy by rows, images by name; other
+        files whole) are opened by the workers, who must see them under the same name. A source that is open
+        already, or a list of them, must be picklable; each is read by one worker.
+    sensitive_features : optional
+        For paths as `sensitive` of `open_source`. For a dask DataFrame column names, for collections dask or
+        in-memory labels; for a list of blocks a list of their labels, unless they bring their own.
+    client : distributed.Client, str or int, optional
+        A client, the address of a scheduler, or a number of local worker processes. None takes the current
+        client or, where there is none, a local cluster for the time of the fit.
+    partition_rows : int, optional
+        For paths, rows that one task reads; by default between 8 MB and 512 MB of them.
+    checkpoint : path, optional
+        A folder that the merged summaries are written to as they come; the two newest are kept.
+    resume : bool
+        Go on from the newest checkpoint of the folder.
+    progress : callable, optional
+        Called with (rows done, rows in all or None).
+    **options
+        Of `open_source`: features, categories, block_size, key, resize, ...
+
+    Returns
+    -------
+    FairStreamingPCA
+        The estimator, fitted. A failed fit leaves it as it was.
+
+    Notes
+    -----
+    Exact moments equal those of a single-process fit to rounding. A sketch depends on how the data is cut,
+    but, as everything here, not on the number of workers. A worker that dies is replaced or its work done by
+    others, with the same result. A worker holds one block and a few summaries, O(block + d rank).
+    With solver "power" every step sends the basis out and sums products, see docs/scaling.md.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = da.from_array(rng.normal(size=(500, 6)), chunks=(100, 6)), rng.integers(0, 2, 500)
+    >>> with Client(processes=False, dashboard_address=None) as client:
+    ...     pca = fit_dask(FairStreamingPCA(n_components=2), X, sex, client=client)
+    >>> pca.components_.shape
+    (2, 6)
+    """
+    parameters = estimator.get_params(deep=False)
+    check_parameters(parameters)
+    if checkpoint is None and resume:
+        raise ValueError("resume is given without checkpoint: name a folder")
+    if checkpoint is not None and estimator.solver == "power":
+        raise ValueError('checkpoint holds merged moments, which solver="power" has none of: leave it out')
+    data = partition(X, sensitive_features, partition_rows, options)
+    folder = None if checkpoint is None else CheckpointFolder(checkpoint)
+    if folder is not None and folder.files() and not resume:
+        raise ValueError(
+            f"checkpoint={str(folder.path)!r} already holds a fit: pass resume=True to go on, or name "
+            "another folder"
+        )
+    with connected(client) as running:
+        with explained_failures(running, "before the first partition was read"):
+            data, facts = look_at_first_rows(running, data)
+        if not facts.labels and estimator.constraint != "none":
+            raise ValueError(
+                "sensitive_features is missing: pass one label per row and attribute, or "
+                'constraint="none" for ordinary streaming PCA'
+            )
+        if estimator.solver == "power":
+            learner: Any = power_rounds(running, estimator, data, facts, progress)
+        else:
+            learner = _merged_moments(running, estimator, data, facts, folder, resume, progress)
+    _publish(estimator, learner, facts)
+    return estimator
+
+
+def _merged_moments(
+    client: Any,
+    estimator: FairStreamingPCA,
+    data: Partitioned,
+    facts: Facts,
+    folder: CheckpointFolder | None,
+    resume: bool,
+    progress: Progress | None,
+) -> GroupMoments:
+    """Return the moments of all parts, merged window by window, and checkpointed as they grow."""
+    learner = new_learner(estimator.get_params(deep=False), facts.head.X, facts.head.groups)
+    assert isinstance(learner, GroupMoments)
+    moments, done = learner, 0
+    environment = environment_of(None) | {"partitions": len(data.parts), "rows": data.n_rows}
+    found = folder.newest() if folder is not None and resume else None
+    if found is not None:
+        moments, done = _taken_up(found, moments, estimator, environment)
+    rank = moments.rank
+    moments.feature_names, moments.encoding = facts.feature_names, facts.encoding
+    kept = "" if folder is None else f"; what was merged is in {folder.path}, resume=True goes on from there"
+    windows = reduce_parts(client, data.parts, _summarise, _merge, (facts, rank), done)
+    while done < len(data.parts):
+        with explained_failures(client, f"after {done:,} of {len(data.parts):,} partitions{kept}"):
+            done, window = next(windows)
+        moments.merge(window)
+        if folder is not None and moments.n_rows:
+            half = FairStreamingPCA(**estimator.get_params(deep=False))
+            _set_learned(half, moments.copy(), facts)
+            folder.write(half, int(moments.n_rows), {**environment, "partitions done": done})
+        if progress is not None:
+            progress(int(moments.n_rows), data.n_rows)
+    return moments
+
+
+def _taken_up(
+    found: Any, empty: GroupMoments, estimator: FairStreamingPCA, environment: Mapping[str, Any]
+) -> tuple[GroupMoments, int]:
+    """Return the moments of a checkpoint and how many partitions they hold, or refuse another fit's."""
+    now, then = estimator.get_params(deep=False), found.estimator.get_params(deep=False)
+    differing = [name for name in now if now[name] != then[name]]
+    if differing:
+        name = differing[0]
+        raise ValueError(
+            f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then[name]!r}: "
+            "resume with that, or begin anew in another folder"
+        )
+    written = dict(found.environment)
+    done = written.pop("partitions done", None)
+    for name in ("partitions", "rows"):
+        if done is None or written.pop(name, None) != environment[name]:
+            raise ValueError(
+                f"the checkpoint {found.path.name} belongs to data cut into other partitions: resume with "
+                "the same data and partition_rows, or begin anew in another folder"
+            )
+    warn_of_differences(written, {name: environment[name] for name in environment if name in written})
+    moments: GroupMoments = found.estimator.moments_
+    if moments.n_features != empty.n_features:
+        raise ValueError(
+            f"X has {empty.n_features} features, the checkpoint {found.path.name} has {moments.n_features}: "
+            "it belongs to other data"
+        )
+    return moments, int(done or 0)
+
+
+def _summarise(part: Part, index: int, facts: Facts, rank: int | None, inputs: Any) -> GroupMoments:
+    """Return the moments of one part (on a worker)."""
+    moments = GroupMoments(facts.n_features, rank, facts.dtype)
+    with named_errors(part, index):
+        for block in part.open(tuple(inputs), facts.encoding) or ():
+            if block.n_rows:
+                facts.check(block)
+                moments.update(block.X, block.groups)
+    return moments
+
+
+def _merge(summaries: list[GroupMoments]) -> GroupMoments:
+    """Return the merged summaries; Dask keeps the originals, which must not change."""
+    merged = summaries[0].copy()
+    for other in summaries[1:]:
+        merged.merge(other)
+    return merged
+
+
+def _publish(estimator: FairStreamingPCA, learner: Any, facts: Facts) -> None:
+    """Give the estimator what was learned, solved; a solver that refuses leaves it as it was."""
+    solved = FairStreamingPCA(**estimator.get_params(deep=False))
+    _set_learned(solved, learner, facts)
+    solved._subspace = solved.subspace_
+    if not hasattr(solved, "feature_names_in_") and hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    learned = {name: value for name, value in vars(solved).items() if name not in estimator.get_params(False)}
+    estimator.__dict__.update(learned)
+
+
+def _set_learned(estimator: FairStreamingPCA, learner: Any, facts: Facts) -> None:
+    estimator._learner, estimator._subspace = learner, None
+    estimator.n_features_in_ = facts.n_features
+    if facts.feature_names is not None:
+        estimator.feature_names_in_ = np.array(facts.feature_names, dtype=object)
