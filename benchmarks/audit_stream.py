@@ -3,8 +3,8 @@
     python benchmarks/audit_stream.py                      # 1,000,000 rows x 256 features
     python benchmarks/audit_stream.py --rows 100000        # a quick look
 
-Writes the file into a temporary folder, fits on other rows, audits the file in a process of its own and prints
-one JSON line: seconds, peak memory, and the peak as a share of the data held in memory as float64.
+Writes the file into a temporary folder, fits on other rows, audits the file in a process of its own and
+prints one JSON line: seconds, peak memory, and the peak as a share of the data held as float64.
 """
 
 from __future__ import annotations

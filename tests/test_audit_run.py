@@ -312,3 +312,33 @@ def test_a_source_keeps_its_own_labels_and_target(fair):
     nothing = replace(source, X=X[:0], groups={"sex": []})
     with pytest.raises(ValueError, match="the source has no rows"):
         audit(fair, nothing, **QUICK)
+
+
+def test_a_group_too_rare_for_the_sample_is_measured_but_not_probed(fair):
+    X, sex = planted(3_000, seed=14)
+    labels = sex["sex"].astype(object)
+    labels[:25] = "rare"
+    report = audit(fair, X, {"sex": labels}, sample_rows=200, min_group_size=20, **QUICK)
+    gaps = {gap.group: gap for gap in report.models[0].leaks[0].gaps}
+    assert gaps["rare"].mean_gap > 0
+    assert gaps["rare"].mmd2 is None
+    assert gaps["m"].mmd2 is not None
+    assert report.models[0].leaks[0].probes[0].chance == 0.5
+    assert "sex = rare" in report.warnings[0]
+    assert "rare" in report.to_html()
+
+
+def test_a_saved_subspace_is_audited_like_its_estimator(fair):
+    X, sex = planted(600, seed=15)
+    saved = audit(fair.subspace_, X, sex, **QUICK)
+    assert saved.frontier_fitted_on == "audited data"
+    assert saved.models[0].digest == audit(fair, X, sex, **QUICK).models[0].digest
+    assert saved.models[0].parameters["n_unfair"] == 3
+
+
+def test_a_waiting_caller_hears_what_is_done(fair):
+    X, sex = planted(100)
+    lines = []
+    audit(fair, X, sex, announce=lines.append, **QUICK)
+    assert lines[0].startswith("reading the data")
+    assert "probing FairStreamingPCA" in lines

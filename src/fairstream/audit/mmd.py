@@ -72,7 +72,7 @@ def mmd2(Z: ArrayLike, in_group: NDArray[np.bool_], bandwidth: float) -> float:
 
     Examples
     --------
-    >>> round(mmd2([[0.0], [1.0]], np.array([True, False]), bandwidth=1.0), 4)
+    >>> round(mmd2([[0.0], [0.0], [1.0], [1.0]], np.array([True, True, False, False]), bandwidth=1.0), 4)
     1.2642
     """
     return discrepancy(Z, in_group, bandwidth, n_permutations=0).biased

@@ -70,7 +70,8 @@ class GapResult:
     """One group against the others in an embedding: gaps of moments over all rows, MMD^2 over the sample.
 
     `mean_gap` is |V'f|, `covariance_gap` the spectral norm of V'SV; the relative ones are shares of plain
-    PCA's with the same number of components. `mmd2` is the paper's biased statistic.
+    PCA's with the same number of components. `mmd2` is the paper's biased statistic, None where the sample
+    holds too few rows of the group.
     """
 
     group: str
@@ -78,8 +79,8 @@ class GapResult:
     mean_gap_relative: float | None
     covariance_gap: float
     covariance_gap_relative: float | None
-    mmd2: float
-    mmd2_unbiased: float
+    mmd2: float | None
+    mmd2_unbiased: float | None
     mmd2_p_value: float | None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,25 @@ from fairstream._version import __version__
 from fairstream.audit import views
 from fairstream.audit.downstream import GroupCodes, check_target, classify
 from fairstream.audit.metrics import relative_gap
-from fairstream.audit.mmd import discrepancy, median_squared_distance
-from fairstream.audit.probes import PROBES, run_probes
+from fairstream.audit.mmd import Discrepancy, discrepancy, median_squared_distance
+from fairstream.audit.probes import PROBES, ProbeResult, run_probes
 from fairstream.audit.report import (
-    AttributeSummary,
     AuditReport,
-    DataSummary,
     GapResult,
     LeakResult,
     ModelReport,
     RawControl,
 )
+from fairstream.audit.setting import (
+    N_FOLDS,
+    PROBED_ROWS,
+    Setting,
+    check_options,
+    check_widths,
+    data_summary,
+    warnings_of,
+)
 from fairstream.audit.stream import (
-    EmbeddingMoments,
     Sample,
     Survey,
     as_source,
@@ -40,22 +46,6 @@ from fairstream.audit.variance import KeptVariance
 FloatArray = NDArray[np.floating[Any]]
 
 RAW_FEATURES = 256
-N_FOLDS = 5
-
-
-@dataclass(frozen=True)
-class _Audit:
-    """What all models of one audit share."""
-
-    survey: Survey
-    kept: dict[str, tuple[Hashable, ...]]
-    codes: dict[str, NDArray[np.intp]]
-    embedded: EmbeddingMoments
-    train: Sample | None
-    options: dict[str, Any]
-
-    def names(self, attribute: str) -> tuple[str, ...]:
-        return tuple(map(str, self.kept[attribute]))
 
 
 def audit(
@@ -73,6 +63,7 @@ def audit(
     level: float = 0.95,
     random_state: int = 0,
     title: str = "Fairness audit",
+    announce: Callable[[str], Any] | None = None,
 ) -> AuditReport:
     """Measure what embeddings keep, what they cost and what they give away, on data they were not fitted on.
 
@@ -106,6 +97,8 @@ def audit(
         Seed of the sample, the folds, the probes and the permutations; it is part of the report.
     title : str
         Heading of the report.
+    announce : callable, optional
+        Called with a line of text before each part of the work, for a caller who waits.
 
     Returns
     -------
@@ -133,11 +126,15 @@ def audit(
         "level": level,
         "random_state": random_state,
     }
-    _check_options(options)
+    check_options(options)
+    say = announce or (lambda line: None)
     subjects = as_subjects(model)
     source = as_source(X, sensitive_features, y)
-    _check_widths(subjects, source.n_features)
+    check_widths(subjects, source.n_features)
+    say("reading the data: moments, sample, digest")
     found = survey(source, sample_rows=sample_rows, seed=random_state)
+    if found.sample.target is not None:
+        check_target(found.sample.target)
     kept = kept_groups(found.moments, min_group_size)
     if not kept:
         raise ValueError(
@@ -149,13 +146,17 @@ def audit(
         training = survey(as_source(*train), sample_rows=sample_rows, seed=random_state).sample
     subjects = [_checked_linear(subject, found.sample) for subject in subjects]
     controls = _controls(subjects, found)
+    say("reading the data again: every embedding's moments")
     embedded = measure(source, [*subjects, *controls.values()], found.moments.mean(), kept)
-    codes = {name: codes_of(found.sample.groups[name], labels) for name, labels in kept.items()}
-    setting = _Audit(found, kept, codes, embedded, training, options)
+    codes = {name: _probed_codes(found.sample, name, labels) for name, labels in kept.items()}
+    setting = Setting(found, kept, codes, embedded, training, options)
     bandwidths = {k: _bandwidth(control, setting) for k, control in controls.items()}
-    reports = [
-        _model_report(subject, controls, bandwidths, setting) for subject in [*subjects, *controls.values()]
-    ]
+    reports = []
+    for subject in [*subjects, *controls.values()]:
+        say(f"probing {subject.name}")
+        reports.append(_model_report(subject, controls, bandwidths, setting))
+    say("probing the raw data")
+    raw = tuple(_raw_control(name, setting) for name in kept)
     fitted = subjects[0].moments
     points = views.frontier(
         found.moments if fitted is None else fitted,
@@ -165,10 +166,10 @@ def audit(
     )
     return AuditReport(
         title=title,
-        warnings=_warnings(subjects, found, kept, sample_rows),
-        data=_data_summary(found, kept, random_state),
+        warnings=warnings_of(subjects, setting),
+        data=data_summary(found, kept, random_state),
         models=tuple(reports),
-        raw=tuple(_raw_control(name, setting) for name in kept),
+        raw=raw,
         frontier=points,
         frontier_fitted_on="audited data" if fitted is None else "training data",
         parameters={name: plain_parameter(value) for name, value in options.items()}
@@ -194,7 +195,7 @@ def _control_names(k: int) -> Iterable[str]:
 
 
 def _model_report(
-    subject: Subject, controls: dict[int, Subject], bandwidths: dict[int, float], setting: _Audit
+    subject: Subject, controls: dict[int, Subject], bandwidths: dict[int, float], setting: Setting
 ) -> ModelReport:
     found = setting.survey
     k = min(_width(subject, found), found.moments.n_features)
@@ -230,7 +231,7 @@ def _model_report(
 
 
 def _leak(
-    attribute: str, subject: Subject, control: Subject, Z: FloatArray, bandwidth: float, setting: _Audit
+    attribute: str, subject: Subject, control: Subject, Z: FloatArray, bandwidth: float, setting: Setting
 ) -> LeakResult:
     codes, options = setting.codes[attribute], setting.options
     moments, control_moments = (setting.embedded.moments[s.name] for s in (subject, control))
@@ -238,15 +239,7 @@ def _leak(
     for _, label in views.comparisons_of({attribute: setting.kept[attribute]}):
         mean_gap, covariance_gap = views.largest_gaps(moments, [(attribute, label)])
         of_pca = views.largest_gaps(control_moments, [(attribute, label)])
-        known = codes >= 0
-        inside = codes[known] == setting.kept[attribute].index(label)
-        distance = discrepancy(
-            Z[known],
-            inside,
-            bandwidth,
-            n_permutations=options["n_permutations"],
-            seed=options["random_state"],
-        )
+        distance = _discrepancy(Z, codes, setting.kept[attribute].index(label), bandwidth, options)
         gaps.append(
             GapResult(
                 group=str(label),
@@ -254,15 +247,26 @@ def _leak(
                 mean_gap_relative=relative_gap(mean_gap, of_pca[0]),
                 covariance_gap=covariance_gap,
                 covariance_gap_relative=relative_gap(covariance_gap, of_pca[1]),
-                mmd2=distance.biased,
-                mmd2_unbiased=distance.unbiased,
-                mmd2_p_value=distance.p_value,
+                mmd2=None if distance is None else distance.biased,
+                mmd2_unbiased=None if distance is None else distance.unbiased,
+                mmd2_p_value=None if distance is None else distance.p_value,
             )
         )
     return LeakResult(attribute, _probed(Z, codes, options), tuple(gaps))
 
 
-def _raw_control(attribute: str, setting: _Audit) -> RawControl:
+def _discrepancy(
+    Z: FloatArray, codes: NDArray[np.intp], code: int, bandwidth: float, options: dict[str, Any]
+) -> Discrepancy | None:
+    known = codes >= 0
+    inside = codes[known] == code
+    if min(inside.sum(), (~inside).sum()) < PROBED_ROWS or not bandwidth > 0:
+        return None
+    n_permutations, seed = options["n_permutations"], options["random_state"]
+    return discrepancy(Z[known], inside, bandwidth, n_permutations=n_permutations, seed=seed)
+
+
+def _raw_control(attribute: str, setting: Setting) -> RawControl:
     """Probe the rows as they are; very wide rows by their leading directions."""
     X = np.asarray(setting.survey.sample.X, dtype=float)
     if X.shape[1] > RAW_FEATURES:
@@ -271,17 +275,26 @@ def _raw_control(attribute: str, setting: _Audit) -> RawControl:
     return RawControl(attribute, X.shape[1], _probed(X, setting.codes[attribute], setting.options))
 
 
-def _probed(Z: FloatArray, codes: NDArray[np.intp], options: dict[str, Any]) -> Any:
+def _probed_codes(sample: Sample, attribute: str, labels: tuple[Hashable, ...]) -> NDArray[np.intp]:
+    """Return the sample's groups; one with too few sampled rows to learn from counts as unknown."""
+    codes = codes_of(sample.groups[attribute], labels)
+    counts = np.bincount(codes[codes >= 0], minlength=len(labels))
+    rare = np.flatnonzero(counts < PROBED_ROWS)
+    return np.where(np.isin(codes, rare), -1, codes)
+
+
+def _probed(Z: FloatArray, codes: NDArray[np.intp], options: dict[str, Any]) -> tuple[ProbeResult, ...]:
+    if len(np.unique(codes[codes >= 0])) < 2:
+        return ()
     return run_probes(
         Z, codes, options["probes"], n_folds=N_FOLDS, level=options["level"], seed=options["random_state"]
     )
 
 
-def _downstream(subject: Subject, Z: FloatArray, setting: _Audit) -> Any:
+def _downstream(subject: Subject, Z: FloatArray, setting: Setting) -> Any:
     sample, train, limit = setting.survey.sample, setting.train, setting.options["downstream_rows"]
     if sample.target is None:
         return ()
-    check_target(sample.target)
     rows = _spread_rows(len(Z), limit)
     groups = {name: GroupCodes(codes[rows], setting.names(name)) for name, codes in setting.codes.items()}
     fitted = None
@@ -291,7 +304,7 @@ def _downstream(subject: Subject, Z: FloatArray, setting: _Audit) -> Any:
     return classify(Z[rows], sample.target[rows], groups, fitted, seed=setting.options["random_state"])
 
 
-def _bandwidth(control: Subject, setting: _Audit) -> float:
+def _bandwidth(control: Subject, setting: Setting) -> float:
     """Return the paper's bandwidth: the median squared distance of training rows under plain PCA."""
     rows = setting.survey.sample if setting.train is None else setting.train
     return median_squared_distance(_embedded(control, rows))
@@ -321,71 +334,3 @@ def _checked_linear(subject: Subject, sample: Sample) -> Subject:
 def _spread_rows(n_rows: int, limit: int) -> NDArray[np.intp]:
     """Return at most `limit` row numbers spread evenly over the sample."""
     return np.unique(np.linspace(0, n_rows - 1, min(n_rows, limit)).astype(np.intp))
-
-
-def _data_summary(found: Survey, kept: dict[str, tuple[Hashable, ...]], seed: int) -> DataSummary:
-    moments = found.moments
-    attributes = []
-    for name, labels in moments.groups.items():
-        counts = {str(label): int(moments.count(name, label)) for label in kept.get(name, ())}
-        hidden = len(labels) - len(counts)
-        attributes.append(AttributeSummary(name, counts, hidden, int(moments.n_rows) - sum(counts.values())))
-    return DataSummary(
-        n_rows=int(moments.n_rows),
-        n_features=moments.n_features,
-        total_variance=moments.total_variance,
-        attributes=tuple(attributes),
-        digest=found.digest,
-        sample_rows=len(found.sample.X),
-        sample_seed=seed,
-    )
-
-
-def _warnings(
-    subjects: list[Subject], found: Survey, kept: dict[str, tuple[Hashable, ...]], sample_rows: int
-) -> tuple[str, ...]:
-    lines = [
-        f"These look like the very rows that {subject.name} was fitted on (same number of rows, mean and "
-        "variance). On its own training rows a linear probe is at chance by construction: audit unseen rows "
-        "instead."
-        for subject in subjects
-        if subject.looks_like(found.moments)
-    ]
-    lines += [
-        f"{name} has fewer than two groups that are large enough to report: it was not audited."
-        for name in found.moments.groups
-        if name not in kept
-    ]
-    if len(found.sample.X) < min(sample_rows, found.moments.n_rows):
-        lines.append(f"The rows are so wide that the probes saw only {len(found.sample.X):,} of them.")
-    if found.moments.lost_energy > 0:
-        lines.append(
-            f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
-            "the variance; all other numbers are exact."
-        )
-    return tuple(lines)
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    unknown = [kind for kind in options["probes"] if kind not in PROBES]
-    if unknown:
-        raise ValueError(f"probes has {unknown[0]!r}: choose from {', '.join(PROBES)}")
-    for name, least in (
-        ("sample_rows", 50),
-        ("downstream_rows", 50),
-        ("n_permutations", 0),
-        ("min_group_size", 5),
-    ):
-        if not isinstance(options[name], int) or options[name] < least:
-            raise ValueError(f"{name} is {options[name]!r}: pass an integer of at least {least}")
-    if not 0.5 <= options["level"] < 1:
-        raise ValueError(f"level is {options['level']!r}: pass a confidence level such as 0.95")
-
-
-def _check_widths(subjects: list[Subject], n_features: int) -> None:
-    for subject in subjects:
-        if subject.mean is not None and len(subject.mean) != n_features:
-            raise ValueError(
-                f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the "
-                "same columns"
-            )

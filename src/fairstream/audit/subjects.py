@@ -49,11 +49,13 @@ class Subject:
         return None if self.unfair_basis is None else len(self.unfair_basis)
 
     def digest(self) -> str:
-        """Return a SHA-256 over the arrays that define the embedding."""
-        digest = hashlib.sha256(self.kind.encode())
-        for array in (self.components, self.mean, self.unfair_basis):
-            if array is not None:
-                digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        """Return a SHA-256 over the arrays that define the embedding, over its settings where it has none."""
+        digest = hashlib.sha256()
+        arrays = [array for array in (self.components, self.mean, self.unfair_basis) if array is not None]
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        if not arrays:
+            digest.update(repr((self.kind, self.parameters)).encode())
         return digest.hexdigest()
 
     def looks_like(self, moments: GroupMoments) -> bool:
