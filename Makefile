@@ -30,7 +30,7 @@ check: $(STAMP)  ## Lint, types, import direction
 	@rm -f .import-lint.log
 
 bench: $(STAMP)  ## Speed and memory as ratios, the short version
-	$(BIN)/python benchmarks/power_memory.py --quick
+	$(BIN)/python benchmarks/power_memory.py --block-rows 5000
 	$(BIN)/python benchmarks/corrupt_files.py
 	$(BIN)/python benchmarks/out_of_core.py --gigabytes 1
 

@@ -46,7 +46,9 @@ def test_constraint_none_is_plain_pca(data):
     for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
         assert np.allclose(getattr(ours, name), getattr(theirs, name)), name
     assert np.allclose(np.abs(ours.transform(X)), np.abs(theirs.transform(X)))
-    assert np.allclose(ours.inverse_transform(ours.transform(X)), theirs.inverse_transform(theirs.transform(X)))
+    assert np.allclose(
+        ours.inverse_transform(ours.transform(X)), theirs.inverse_transform(theirs.transform(X))
+    )
 
 
 def test_plain_pca_leaks_where_ours_does_not(data):

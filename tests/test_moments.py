@@ -106,7 +106,13 @@ def test_every_number_type_in_every_memory_layout(rng, rank, dtype, tmp_path):
     np.save(tmp_path / "X.npy", X)
     read_only = X.copy()
     read_only.setflags(write=False)
-    for form in (X, np.asfortranarray(X), read_only, np.load(tmp_path / "X.npy", mmap_mode="r"), X[::-1][::-1]):
+    for form in (
+        X,
+        np.asfortranarray(X),
+        read_only,
+        np.load(tmp_path / "X.npy", mmap_mode="r"),
+        X[::-1][::-1],
+    ):
         moments = GroupMoments(12, rank=rank).update(form, labels)
         assert_same_statistics(moments, X.astype(float), labels)
 

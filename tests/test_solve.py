@@ -18,7 +18,9 @@ def problem(seed, d, attributes, groups, n=None):
     for column in labels:
         for group in range(groups):
             rows = column == group
-            X[rows] = X[rows] @ (np.eye(d) + 0.4 * rng.normal(size=(d, d)) / np.sqrt(d)) + 0.5 * rng.normal(size=d)
+            X[rows] = X[rows] @ (np.eye(d) + 0.4 * rng.normal(size=(d, d)) / np.sqrt(d)) + 0.5 * rng.normal(
+                size=d
+            )
     return X, labels
 
 
@@ -104,7 +106,9 @@ def test_variance_is_below_pcas_and_falls_with_every_direction_nulled(seed, dire
     X, labels = problem(seed, 15, 1, 2)
     moments = summary(X, labels)
     pca = frontier(moments, 4, [0], constraint="none")[0].explained_variance_ratio
-    ratios = [point.explained_variance_ratio for point in frontier(moments, 4, range(8), directions=directions)]
+    ratios = [
+        point.explained_variance_ratio for point in frontier(moments, 4, range(8), directions=directions)
+    ]
     assert all(0 <= ratio <= pca + 1e-12 for ratio in ratios)
     if directions == "absolute":
         assert all(b <= a + 1e-10 for a, b in zip(ratios, ratios[1:], strict=False))
@@ -153,13 +157,17 @@ def test_relative_keeps_more_variance_at_a_smaller_ratio_gap():
     X = rng.normal(size=(8000, 30)) * np.arange(1, 31) ** -1.0
     X[sex == 1] *= np.where(np.arange(30) % 5 == 4, 2.0, 1.1)
     moments = GroupMoments(30).update(X, sex)
-    kept = {d: solve(moments, 8, 4, directions=d).explained_variance_ratio.sum() for d in ("absolute", "relative")}
+    kept = {
+        d: solve(moments, 8, 4, directions=d).explained_variance_ratio.sum() for d in ("absolute", "relative")
+    }
     assert kept["relative"] > 2 * kept["absolute"]
 
 
 def test_too_many_directions_name_the_numbers():
     X, labels = problem(5, 6, 1, 2)
-    with pytest.raises(ValueError, match=r"n_components=4 and 3 unfair directions do not fit into n_features=6"):
+    with pytest.raises(
+        ValueError, match=r"n_components=4 and 3 unfair directions do not fit into n_features=6"
+    ):
         solve(summary(X, labels), 4, 2)
 
 
