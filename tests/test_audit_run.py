@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 from fairstream import FairStreamingPCA
 from fairstream.audit import audit, downstream, metrics
 from fairstream.audit.mmd import median_squared_distance, mmd2
-from fairstream.audit.stream import ArrayBlocks
+from fairstream.audit.stream import ArrayBlocks, survey
 from fairstream.blocks import Block, encode_groups, take_rows
 
 QUICK = {"probes": ["linear"], "n_permutations": 0}
@@ -162,8 +162,6 @@ def test_a_stream_gives_the_report_of_the_array_whatever_the_blocks(fair):
 
 
 def test_the_sample_is_uniform_over_the_stream():
-    from fairstream.audit.stream import survey
-
     X = np.arange(400.0)[:, None]
     seen = np.zeros(400)
     for seed in range(200):
@@ -342,3 +340,31 @@ def test_a_waiting_caller_hears_what_is_done(fair):
     audit(fair, X, sex, announce=lines.append, **QUICK)
     assert lines[0].startswith("reading the data")
     assert "probing FairStreamingPCA" in lines
+
+
+def test_a_stream_is_audited_without_being_held():
+    """40 MB pass through; less than a quarter is held. The control samples all rows and must fail that."""
+    import tracemalloc
+
+    n_blocks, size, d = 100, 2_000, 25
+
+    class Endless:
+        n_features, feature_names, n_rows = d, None, None
+
+        def __iter__(self):
+            for seed in range(n_blocks):
+                rng = np.random.default_rng(seed)
+                yield Block(rng.normal(size=(size, d)), encode_groups({"g": np.arange(size) % 2}, size))
+
+    model = PCA(2).fit(np.random.default_rng(0).normal(size=(50, d)))
+    whole = n_blocks * size * d * 8
+
+    def peak(run, sample_rows):
+        tracemalloc.start()
+        run(Endless(), sample_rows=sample_rows)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(lambda rows, **more: audit(model, rows, probes=[], n_permutations=0, **more), 500) < whole / 4
+    assert peak(lambda rows, **more: survey(rows, seed=0, **more), n_blocks * size) > whole

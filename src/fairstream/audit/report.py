@@ -86,9 +86,14 @@ class GapResult:
 
 @dataclass(frozen=True, slots=True)
 class LeakResult:
-    """What one embedding gives away about one attribute."""
+    """What one embedding gives away about one attribute.
+
+    `detected` says whether some probe beats chance at the 5 % level, with Bonferroni's correction for their
+    number.
+    """
 
     attribute: str
+    detected: bool
     probes: tuple[ProbeResult, ...]
     gaps: tuple[GapResult, ...]
 
@@ -96,11 +101,6 @@ class LeakResult:
     def best_probe(self) -> ProbeResult | None:
         """The probe with the highest AUC, None when none was run."""
         return _best(self.probes)
-
-    @property
-    def detected(self) -> bool:
-        """Whether some probe beats chance at the 5 % level, with Bonferroni's correction for their number."""
-        return any(result.p_value * len(self.probes) < 0.05 for result in self.probes)
 
 
 @dataclass(frozen=True, slots=True)

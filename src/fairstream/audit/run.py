@@ -252,7 +252,9 @@ def _leak(
                 mmd2_p_value=None if distance is None else distance.p_value,
             )
         )
-    return LeakResult(attribute, _probed(Z, codes, options), tuple(gaps))
+    probes = _probed(Z, codes, options)
+    detected = any(result.p_value * len(probes) < 0.05 for result in probes)
+    return LeakResult(attribute, detected, probes, tuple(gaps))
 
 
 def _discrepancy(

@@ -104,7 +104,8 @@ def as_source(X: Any, sensitive_features: object, y: Any = None) -> BlockSource:
     if isinstance(X, str | Path):
         from fairstream.sources import open_source
 
-        return open_source(X, sensitive=sensitive_features, target=y)
+        named = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
+        return open_source(X, sensitive=named, target=y)
     if not isinstance(X, BlockSource):
         if sensitive_features is None:
             raise ValueError("sensitive_features is None: pass one label per row of X")
@@ -166,7 +167,8 @@ def measure(
             continue
         X = _dense(block.X)
         columns = {name: _only(block.groups[name], labels) for name, labels in groups.items()}
-        distances = np.einsum("ij,ij->i", X - mean, X - mean)
+        centred = X - mean
+        distances = np.einsum("ij,ij->i", centred, centred)
         for name, column in columns.items():
             known = column.codes >= 0
             sums = np.bincount(column.codes[known], distances[known], minlength=len(column.labels))
