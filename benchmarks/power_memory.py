@@ -1,4 +1,4 @@
-"""Peak memory of the fair noisy power method, as a ratio to the formula in `fairstream.power`.
+"""Peak memory of the fair noisy power method, as a ratio to the formula in `fairstream.power.method`.
 
     python benchmarks/power_memory.py                      d=40,000, k=64, m=5, blocks of 50,000 rows
     python benchmarks/power_memory.py --block-rows 5000    the same memory, ten times quicker
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from fairstream.power import FairPowerMethod
-from fairstream.power_products import slice_rows
+from fairstream.power.products import slice_rows
 
 LIMIT = 1.5
 STEPS = (2, 2)

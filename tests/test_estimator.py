@@ -134,7 +134,7 @@ def test_frames_keep_their_names(data, frame):
 def test_missing_sensitive_features_raise_unless_nothing_is_constrained(data):
     X, _, _ = data
     for fit in (FairStreamingPCA(2).fit, FairStreamingPCA(2).partial_fit):
-        with pytest.raises(ValueError, match='sensitive_features is missing.*constraint="none"'):
+        with pytest.raises(ValueError, match=r'sensitive_features is missing.*constraint="none"'):
             fit(X)
 
 
@@ -150,7 +150,7 @@ def test_one_group_raises_in_fit_and_waits_in_partial_fit(data):
 
 
 def state(pca):
-    return pickle.dumps({name: value for name, value in vars(pca).items()})
+    return pickle.dumps(vars(pca))
 
 
 @pytest.mark.parametrize(

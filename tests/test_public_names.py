@@ -5,6 +5,7 @@ import fairstream
 PUBLIC = {
     "Block",
     "BlockSource",
+    "FairPowerMethod",
     "FairStreamingPCA",
     "FairSubspace",
     "FairstreamFileError",
@@ -14,9 +15,13 @@ PUBLIC = {
     "GroupMoments",
     "NotEnoughGroupsError",
     "__version__",
+    "collect_moments",
     "encode_groups",
     "fair_components",
+    "fit_source",
     "frontier",
+    "load",
+    "open_source",
     "solve",
     "unfair_basis",
 }

@@ -1,4 +1,5 @@
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -111,7 +112,7 @@ def test_variance_is_below_pcas_and_falls_with_every_direction_nulled(seed, dire
     ]
     assert all(0 <= ratio <= pca + 1e-12 for ratio in ratios)
     if directions == "absolute":
-        assert all(b <= a + 1e-10 for a, b in zip(ratios, ratios[1:], strict=False))
+        assert all(b <= a + 1e-10 for a, b in pairwise(ratios))
 
 
 def test_frontier_equals_solving_one_by_one():
@@ -138,7 +139,7 @@ def test_m_per_attribute():
 
 
 def test_relative_directions_find_where_the_ratio_is_largest():
-    """A weak direction in which the groups differ tenfold, beside a strong one in which they differ by a fifth."""
+    """A weak direction in which the groups differ tenfold, beside a strong one where it is a fifth."""
     rng = np.random.default_rng(0)
     sex = np.repeat([0, 1], 4000)
     X = rng.normal(size=(8000, 12)) * np.array([10, 1, *np.full(10, 0.1)])

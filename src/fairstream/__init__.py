@@ -4,15 +4,19 @@ from fairstream._version import __version__
 from fairstream.blocks import Block, BlockSource, GroupColumn, encode_groups
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.estimator import FairStreamingPCA
+from fairstream.fitting import collect_moments, fit_source
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.persist import load
+from fairstream.power import FairPowerMethod
 from fairstream.solve import FrontierPoint, fair_components, frontier, solve
+from fairstream.sources import open_source
 from fairstream.unfair import unfair_basis
 
 __all__ = [
     "Block",
     "BlockSource",
+    "FairPowerMethod",
     "FairStreamingPCA",
     "FairSubspace",
     "FairstreamFileError",
@@ -22,10 +26,13 @@ __all__ = [
     "GroupMoments",
     "NotEnoughGroupsError",
     "__version__",
+    "collect_moments",
     "encode_groups",
     "fair_components",
+    "fit_source",
     "frontier",
     "load",
+    "open_source",
     "solve",
     "unfair_basis",
 ]

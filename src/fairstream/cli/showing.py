@@ -19,9 +19,9 @@ from fairstream.cli.options import (
 )
 from fairstream.demo import run_demo
 from fairstream.inspection import inspect_file
-from fairstream.planning import plan_source
 from fairstream.progress import progress_on_terminal
 from fairstream.solve import frontier as frontier_of
+from fairstream.theory import plan_source
 from fairstream.unfair import CONSTRAINTS, DIRECTIONS
 
 

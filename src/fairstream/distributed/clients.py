@@ -50,7 +50,7 @@ def connected(client: Any) -> Iterator[Any]:
         )
     with (
         distributed.LocalCluster(
-            n_workers=client, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=client, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as opened,
     ):

@@ -79,7 +79,7 @@ def fit_dask(
     >>> from distributed import Client
     >>> rng = np.random.default_rng(0)
     >>> X, sex = da.from_array(rng.normal(size=(500, 6)), chunks=(100, 6)), rng.integers(0, 2, 500)
-    >>> with Client(processes=False, dashboard_address=None) as client:
+    >>> with Client(processes=False, dashboard_address=":0") as client:
     ...     pca = fit_dask(FairStreamingPCA(n_components=2), X, sex, client=client)
     >>> pca.components_.shape
     (2, 6)

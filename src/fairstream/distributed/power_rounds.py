@@ -19,7 +19,7 @@ from fairstream.errors import NotEnoughGroupsError
 from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import Progress
 from fairstream.power import FairPowerMethod
-from fairstream.power_partial import PartialSums, add_partial, end_partial_step, open_step, partial_sums
+from fairstream.power.partial import PartialSums, add_partial, end_partial_step, open_step, partial_sums
 
 _ATTEMPTS = 3
 

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.linalg import FloatArray
-from fairstream.operators import SymmetricOperator, plus_rank_one
-from fairstream.rows import CentredRows
-from fairstream.sketch import (
+from fairstream.moments.rows import CentredRows
+from fairstream.moments.sketch import (
     REORTHONORMALISE_EVERY,
     best_directions,
     extend,
     reorthonormalise,
     rotate,
 )
+from fairstream.operators import SymmetricOperator, plus_rank_one
 
 ROWS_FOR_A_VOTE = 1  # times the rank: with as many rows a group's say in the cut is half of its full vote
 

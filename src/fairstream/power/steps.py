@@ -15,8 +15,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fairstream.linalg import FloatArray, eigh, orthonormalise_in_place, small_lapack
-from fairstream.power_groups import GroupLedger, open_sums
-from fairstream.power_products import (
+from fairstream.power.groups import GroupLedger, open_sums
+from fairstream.power.products import (
     Codes,
     add_scaled,
     centre_products,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fairstream.blocks import encode_groups, label_order
 from fairstream.linalg import FloatArray
-from fairstream.power_products import Codes, DenseSlice, SparseSlice
+from fairstream.power.products import Codes, DenseSlice, SparseSlice
 
 NewGroups = Mapping[int, tuple[str, Hashable]]
 

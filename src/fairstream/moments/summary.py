@@ -10,14 +10,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from fairstream import moments_state
 from fairstream.blocks import MAX_GROUPS, GroupColumn, Groups, Matrix, encode_groups, label_order, take_rows
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
+from fairstream.moments import state as moments_state
+from fairstream.moments.rows import DenseRows, centred_rows, provisional_origin
+from fairstream.moments.scatter import ExactScatter, Increment, SketchedScatter
 from fairstream.operators import SymmetricOperator
 from fairstream.persist import Arrays, Header, Storable, storable
-from fairstream.rows import DenseRows, centred_rows, provisional_origin
-from fairstream.scatter import ExactScatter, Increment, SketchedScatter
 
 
 @storable

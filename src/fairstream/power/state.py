@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fairstream.errors import FairstreamFileError
 
 if TYPE_CHECKING:
-    from fairstream.power import FairPowerMethod
+    from fairstream.power.method import FairPowerMethod
 
 STATE_FORMAT = 1
 _LEDGER_ARRAYS = ("counts", "means", "open_counts", "open_sums", "shift")

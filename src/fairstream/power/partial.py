@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from fairstream.blocks import Block
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
-from fairstream.power_products import checked_rows
+from fairstream.power.products import checked_rows
 
 if TYPE_CHECKING:
-    from fairstream.power import FairPowerMethod
+    from fairstream.power.method import FairPowerMethod
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 
 from fairstream.linalg import FloatArray, eigh, small_lapack
-from fairstream.rows import CentredRows
+from fairstream.moments.rows import CentredRows
 
 REORTHONORMALISE_EVERY = 32
 

@@ -18,23 +18,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import scipy.stats
 
-from fairstream.assumptions import KnownGroups, PafoConstants, pafo_constants
 from fairstream.linalg import FloatArray
-
-__all__ = [
-    "HOEFFDING_CONSTANT",
-    "STEP_CONSTANT",
-    "KnownGroups",
-    "PafoCheck",
-    "PafoConstants",
-    "PafoGap",
-    "PafoPlan",
-    "Truth",
-    "pafo_check",
-    "pafo_constants",
-    "pafo_gap",
-    "pafo_plan",
-]
+from fairstream.theory.assumptions import PafoConstants
 
 # A valid constant of the vector Hoeffding inequality (Proposition 2, left open there): symmetrise, bound
 # E cosh(2 theta |y|) <= exp(8 theta^2 sigma^2) from the moments E|y|^(2p) <= 2 p! (2 sigma^2)^p, dilate the

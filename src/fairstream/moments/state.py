@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.moments.scatter import ExactScatter, SketchedScatter
 from fairstream.persist import Arrays, Header, checked, label_from_json, label_to_json
-from fairstream.scatter import ExactScatter, SketchedScatter
 
 if TYPE_CHECKING:
-    from fairstream.moments import GroupMoments
+    from fairstream.moments.summary import GroupMoments
 
 _SKETCH_ARRAYS = ("basis", "cores", "offsets", "energy")
 

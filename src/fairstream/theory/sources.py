@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.assumptions import pafo_constants
 from fairstream.blocks import Block, BlockSource
 from fairstream.moments import GroupMoments
 from fairstream.sources import open_source
 from fairstream.sources.rows import cut_block, join_blocks
-from fairstream.theory import PafoPlan, pafo_plan
+from fairstream.theory.assumptions import pafo_constants
+from fairstream.theory.plan import PafoPlan, pafo_plan
 
 
 def plan_source(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fairstream.power_products import Codes
+from fairstream.power.products import Codes
 
 CONSTRAINTS = ("none", "mean", "covariance", "all")
 ON_EMPTY_GROUP = ("extend", "zero")

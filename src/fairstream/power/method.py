@@ -12,7 +12,7 @@ Second moments are taken about the running total mean without a second pass: a b
 shift (the total mean before the block) and the sum is corrected by a rank-two term when the block ends, which
 is the same, to rounding, as centring every row by the mean after the block.
 
-Memory, with s = `power_products.slice_rows(d, dtype)` rows multiplied at a time, G groups, w bytes a number:
+Memory, with s = `products.slice_rows(d, dtype)` rows multiplied at a time, G groups, w bytes a number:
 
     w d (max(3M, M + m', 2k + m') + s)  +  8 d (3G + 5)   bytes, whatever b and B
 
@@ -34,11 +34,11 @@ from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
-from fairstream.power_groups import GroupLedger, NewGroups
-from fairstream.power_plan import PowerPlan
-from fairstream.power_products import Codes, centred_slices, checked_rows, random_basis, remove_span
-from fairstream.power_state import describe, rebuild
-from fairstream.power_steps import (
+from fairstream.power.groups import GroupLedger, NewGroups
+from fairstream.power.plan import PowerPlan
+from fairstream.power.products import Codes, centred_slices, checked_rows, random_basis, remove_span
+from fairstream.power.state import describe, rebuild
+from fairstream.power.steps import (
     Slot,
     centre_block,
     component_slots,
