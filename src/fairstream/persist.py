@@ -291,8 +291,9 @@ def _check_digest(path: PathLike, start: bytearray, stream: IO[bytes], payload_b
     claimed = start[place].decode()
     start[place] = _NO_DIGEST
     digest = hashlib.sha256(start)
-    while piece := stream.read(min(_PIECE, payload_bytes)):
-        digest.update(piece)
+    buffer = memoryview(bytearray(min(_PIECE, payload_bytes)))
+    while count := stream.readinto(buffer):  # type: ignore[attr-defined]
+        digest.update(buffer[:count])
     if digest.hexdigest() != claimed:
         raise FairstreamFileError(
             f"{path} was changed after it was written (SHA-256 differs): copy or write it again"
