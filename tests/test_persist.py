@@ -191,6 +191,43 @@ def test_moments_of_other_columns_do_not_merge():
     assert one.merge(two).n_rows == 2 * two.n_rows
 
 
+# Files of every format version that was ever written stay readable -----------------------------------
+
+STORED = Path(__file__).parent / "stored"
+
+
+def whole_numbers():
+    """Data whose moments are exact in any order of summation."""
+    X = np.array(
+        [[4.0, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 1], [0, 0, -1], [8, 8, 8], [-8, -8, -8]]
+    )
+    return X, {"sex": ["f", "f", "m", "m", "f", "f", "m", "m"], "old": [True, False] * 4}
+
+
+def test_moments_of_format_1_are_read():
+    moments = load(STORED / "format-1.moments")
+    X, groups = whole_numbers()
+    assert moments.groups == {"sex": ("f", "m"), "old": (False, True)}
+    assert moments.feature_names == ("a", "b", "c")
+    np.testing.assert_array_equal(moments.covariance().to_dense(), X.T @ X / len(X))
+    assert moments.update(X, groups).n_rows == 16
+
+
+def test_subspaces_of_format_1_are_read():
+    subspace = load(STORED / "format-1.safetensors")
+    assert subspace.components.shape == (1, 3)
+    assert subspace.group_counts["old"] == {False: 4, True: 4}
+    assert subspace.feature_names == ("a", "b", "c")
+    assert subspace.parameters["constraint"] == "mean"
+
+
+def test_estimators_of_format_1_are_read():
+    estimator = load(STORED / "format-1-fit.safetensors")
+    X, groups = whole_numbers()
+    assert estimator.constraint == "mean"
+    assert estimator.partial_fit(X, sensitive_features=groups).n_samples_seen_ == 16
+
+
 # Atomicity ----------------------------------------------------------------------------------------
 
 

@@ -185,7 +185,7 @@ def _counted(source: BlockSource, done: int) -> Iterator[tuple[Block, int]]:
 
 def _learn(estimator: FairStreamingPCA, block: Block, source: BlockSource) -> None:
     estimator.partial_fit(block.X, sensitive_features=block.groups or None)
-    if estimator.solver != "power":
+    if estimator.solver != "power" and estimator.moments_.feature_names is None:
         estimator.moments_.feature_names = source.feature_names
         estimator.moments_.encoding = getattr(source, "encoding", None)
 
