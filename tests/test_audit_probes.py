@@ -118,3 +118,12 @@ def test_a_probe_names_what_is_wrong():
         probe(np.zeros((20, 1)), (np.arange(20) < 3).astype(int))
     with pytest.raises(ValueError, match="groups has 3 rows, Z has shape"):
         probe(np.zeros((4, 1)), [0, 1, 0])
+
+
+def test_a_rare_group_in_wide_rows_can_be_probed():
+    """Fewer rows of a group than columns: a Gaussian discriminant cannot even be fitted there."""
+    rng = np.random.default_rng(0)
+    groups = (np.arange(600) < 40).astype(int)
+    Z = rng.normal(size=(600, 90))
+    Z[groups == 1] *= 2
+    assert probe(Z, groups, "quadratic").auc.value > 0.9

@@ -11,6 +11,8 @@ from fairstream.audit.report import AuditReport, EmbeddingMap, FrontierChoice, G
 from fairstream.audit.summary import PROBE_NAMES
 from fairstream.audit.text import frontier_name, number, share
 
+LABELLED = (1, 5, 15, 50)  # the m that are written beside their points
+
 
 @dataclass(frozen=True)
 class Series:
@@ -39,7 +41,7 @@ def probe_figure(
     row = head + pitch * len(results) + 14
     height = 34 + row * len(kinds) + 8
     lowest = min((r.auc.low for _, probes in results for r in probes), default=0.5)
-    start = 0.4 if lowest >= 0.4 else max(math.floor(lowest * 10) / 10, 0.0)
+    start = min(math.floor(lowest * 20) / 20, 0.45)
     x = _scale(start, 1.0, left, width - 16)
     parts = [_vertical_grid(x, [0.5, 0.6, 0.7, 0.8, 0.9, 1.0], 22, height - 8, "{:.1f}", top=True)]
     parts.append(_line(x(0.5), 22, x(0.5), height - 8, "chance"))
@@ -95,10 +97,10 @@ def frontier_figure(
             path = "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in map(at, curve))
             parts.append(tag("path", d=path, class_=f"curve {directions}"))
     for point in drawn:
-        parts.append(_frontier_mark(point, *at(point)))
+        parts.append(_frontier_mark(point, *at(point), labelled=not narrow))
     for spot in placed:
         spot_at = log_x(math.log10(_visible(spot.gap))), y(spot.explained_variance)
-        parts.append(_placed_mark(spot, *spot_at, width, brief(spot.series.name, 14 if narrow else 24)))
+        parts.append(_placed_mark(spot, *spot_at, width, "" if narrow else brief(spot.series.name, 24)))
     alt = "Explained variance against the remaining gap for every choice; the table below holds the numbers."
     return _svg(width, height, alt, parts)
 
@@ -160,7 +162,7 @@ def _probe_mark(x: Callable[[float], float], y: float, series: Series, result: P
     )
 
 
-def _frontier_mark(point: FrontierChoice, x: float, y: float) -> Markup:
+def _frontier_mark(point: FrontierChoice, x: float, y: float, *, labelled: bool) -> Markup:
     name = frontier_name(point.constraint, point.directions)
     title = name if point.constraint != "all" else f"{name}, m = {point.n_unfair}"
     tip = (
@@ -171,7 +173,7 @@ def _frontier_mark(point: FrontierChoice, x: float, y: float) -> Markup:
     style = point.directions if point.constraint == "all" else point.constraint
     dot = tag("circle", cx=_n(x), cy=_n(y), r=5, class_="dot")
     label = []
-    if point.constraint != "all" or point.n_unfair in (1, 5, 15, 50):
+    if point.constraint == "none" or (labelled and (point.constraint != "all" or point.n_unfair in LABELLED)):
         text = {"none": "PCA", "mean": "mean only"}.get(point.constraint, f"{point.n_unfair}")
         label = [_text(x, y - 10, text, "point-label", "end" if point.constraint == "none" else "middle")]
     return tag("g", dot, label, class_=f"mark {style}", data_tip=tip, tabindex=0, role="img", aria_label=tip)

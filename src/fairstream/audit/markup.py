@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -66,6 +67,17 @@ def shown(name: str) -> str:
 def brief(name: str, longest: int = 22) -> str:
     """Return a name for a figure, where room is short."""
     return shown(name if len(name) <= longest else name[: longest - 1].rstrip() + "…")
+
+
+def breakable(name: str) -> Markup:
+    """Return a name that may also break after = _ - / where a line is full.
+
+    Examples
+    --------
+    >>> breakable("a=b")[1:-1]
+    'a=<wbr>b'
+    """
+    return Markup(re.sub(r"(?<=[=_/-])(?=\w)", "<wbr>", join(shown(name))))
 
 
 def _clean(text: str) -> str:

@@ -10,12 +10,13 @@ from string import Template
 
 from fairstream.audit import text
 from fairstream.audit.figures import Series, frontier_figure, map_figure, placed_models, probe_figure
-from fairstream.audit.markup import Markup, join, shown, tag
+from fairstream.audit.markup import Markup, breakable, join, shown, tag
 from fairstream.audit.report import AuditReport, Direction, EmbeddingMap, ModelReport, ProbeResult
 from fairstream.audit.summary import CAVEAT, findings, raw_control
 
 N_SERIES = 5
 N_DIRECTIONS = 3
+N_WEIGHTS = 6
 
 
 def render_page(report: AuditReport) -> str:
@@ -250,7 +251,9 @@ def _removed(report: AuditReport) -> Markup:
                 _direction(number, direction)
                 for number, direction in enumerate(model.directions[:N_DIRECTIONS], 1)
             ]
-            removed = f"{shown(model.name)}: {model.n_removed} directions removed"
+            removed = (
+                f"{shown(model.name)}: {model.n_removed} direction{'s' * (model.n_removed != 1)} removed"
+            )
             more = "" if len(cards) == model.n_removed else f", the strongest {len(cards)} shown"
             parts += [tag("h3", removed + more), tag("div", cards, class_="directions")]
     if not parts:
@@ -265,11 +268,11 @@ def _removed(report: AuditReport) -> Markup:
 def _direction(position: int, direction: Direction) -> Markup:
     heaviest = max((abs(weight) for weight in direction.weights.values()), default=1.0)
     rows = []
-    for feature, weight in direction.weights.items():
+    for feature, weight in [*direction.weights.items()][:N_WEIGHTS]:
         side = "positive" if weight >= 0 else "negative"
         bar = tag("span", style=f"width:{abs(weight) / heaviest * 100:.0f}%", class_=f"fill {side}")
         cells = (
-            tag("span", shown(feature), class_="feature"),
+            tag("span", breakable(feature), class_="feature"),
             tag("span", bar, class_="track"),
             tag("span", f"{weight:+.2f}", class_="weight"),
         )

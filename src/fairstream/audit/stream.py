@@ -99,7 +99,7 @@ class _ChosenAttributes:
             yield Block(block.X, {name: block.groups[name] for name in self._attributes}, block.target)
 
 
-def as_source(X: Any, sensitive_features: object, y: Any = None) -> BlockSource:
+def as_source(X: Any, sensitive_features: object = None, y: Any = None) -> BlockSource:
     """Return blocks for arrays, a path (through `open_source`) or a source with its own labels."""
     if isinstance(X, str | Path):
         from fairstream.sources import open_source

@@ -13,7 +13,7 @@ CAVEAT = (
     "is no proof that every probe fails."
 )
 PROBE_NAMES = {
-    "linear": "linear (logistic regression)",
+    "linear": "linear (logistic)",
     "quadratic": "quadratic",
     "kernel": "kernel (RBF)",
     "trees": "boosted trees",
