@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import fit_worker
 import numpy as np
@@ -16,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, load
 from fairstream.checkpoint import CheckpointFolder
 from fairstream.fitting import fit_source
+from fairstream.interrupts import signals_held_back
 from fairstream.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
@@ -112,6 +114,25 @@ def test_a_signal_writes_a_checkpoint_first(tmp_path, processes, uninterrupted, 
     process, _ = start(processes, folder, output, "exact")
     process.join(60)
     assert_same_bits(load(output), uninterrupted["exact"])
+
+
+def test_the_second_signal_stops_at_once():
+    with pytest.raises(KeyboardInterrupt), signals_held_back() as pending:  # noqa: PT012
+        signal.raise_signal(signal.SIGTERM)
+        assert pending.number == signal.SIGTERM
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with signals_held_back():
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_thread_fits_with_checkpoints_too(tmp_path):
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(fitted, tmp_path).result().n_samples_seen_ == fit_worker.ROWS
 
 
 def test_the_comparison_notices_the_last_bit(uninterrupted):

@@ -360,6 +360,23 @@ def test_a_missing_column_is_named(folder, tmp_path):
     assert "'gender'" in result.stderr
 
 
+def test_writing_tables_without_pyarrow_names_the_extra(folder, tmp_path, monkeypatch):
+    from fairstream.sinks import open_sink
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for suffix in ("csv", "parquet"):
+        with (
+            pytest.raises(ImportError, match=r"fairstream\[tables\]"),
+            open_sink(tmp_path / f"x.{suffix}", ["a"]),
+        ):
+            pass
+    assert not list(tmp_path.iterdir())
+    with open_sink(tmp_path / "x.npy", ["a"]) as write:
+        write(np.ones((2, 1), dtype=np.float32))
+        write(np.zeros((3, 1), dtype=np.float32))
+    assert np.load(tmp_path / "x.npy").ravel().tolist() == [1, 1, 0, 0, 0]
+
+
 # Real processes: signals, pipes, terminals --------------------------------------------------------
 
 COMMAND = [sys.executable, "-m", "fairstream.cli"]
