@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fairstream._version import __version__
+from fairstream.cli.auditing import audit
 from fairstream.cli.learning import fit, merge, moments, solve
 from fairstream.cli.showing import demo, frontier, inspect, plan
 from fairstream.cli.using import erase, transform
@@ -50,5 +51,5 @@ def main(debug: bool) -> None:
     """Fair streaming PCA: learn a subspace that gives no group away, in one pass over data of any size."""
 
 
-for command in (fit, transform, erase, moments, merge, solve, frontier, inspect, plan, demo):
+for command in (fit, transform, erase, moments, merge, solve, frontier, inspect, audit, plan, demo):
     main.add_command(command)

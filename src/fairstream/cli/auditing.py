@@ -1,0 +1,79 @@
+"""The command that checks a model: audit."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairstream.audit import audit as audit_models
+from fairstream.audit.probes import PROBES
+from fairstream.cli.options import data_argument, load_subspace, open_data, reading_options
+from fairstream.sinks import open_like
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@data_argument
+@reading_options
+@click.option(
+    "--against",
+    multiple=True,
+    help="Another model file to set beside it, as often as you like; plain PCA (pca) is always there.",
+)
+@click.option("--train", type=click.Path(path_type=Path), help="The rows of the fit, for honest classifiers.")
+@click.option(
+    "--probe",
+    "probes",
+    multiple=True,
+    type=click.Choice([*PROBES]),
+    help="Only these probes; all by default.",
+)
+@click.option(
+    "--sample", type=click.IntRange(min=100), default=10_000, show_default=True, help="Rows probed."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the sample, folds and probes.")
+@click.option("--title", default="Fairness audit", show_default=True, help="Heading of the report.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the report as JSON.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the report as a page.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write it as Markdown.")
+def audit(
+    model: Path,
+    data: Path,
+    against: tuple[str, ...],
+    train: Path | None,
+    probes: tuple[str, ...],
+    sample: int,
+    seed: int,
+    title: str,
+    json_file: Path | None,
+    html_file: Path | None,
+    markdown_file: Path | None,
+    **reading: Any,
+) -> None:
+    """Measure on DATA, which the fit has not seen, what MODEL's embedding gives away and what it cost."""
+    others = [Path(name) for name in against if name != "pca"]
+    models = {path.stem: load_subspace(path) for path in (model, *others)}
+    if len(models) < 1 + len(others):
+        raise ValueError(f"{model.stem!r} and --against have the same name: rename one of the files")
+    opener = partial(open_like, models[model.stem])
+    report = audit_models(
+        models,
+        open_data(data, opener=opener, **reading),
+        train=None if train is None else (open_data(train, opener=opener, **reading),),
+        probes=probes or None,
+        sample_rows=sample,
+        random_state=seed,
+        title=title,
+        announce=partial(click.echo, err=True),
+    )
+    for path, write in (
+        (json_file, report.to_json),
+        (html_file, report.to_html),
+        (markdown_file, report.to_markdown),
+    ):
+        if path is not None:
+            write(path)
+    click.echo("\n".join(report.summary()))
