@@ -368,3 +368,18 @@ def test_a_stream_is_audited_without_being_held():
 
     assert peak(lambda rows, **more: audit(model, rows, probes=[], n_permutations=0, **more), 500) < whole / 4
     assert peak(lambda rows, **more: survey(rows, seed=0, **more), n_blocks * size) > whole
+
+
+def test_very_wide_rows_are_audited_through_a_sketch():
+    """Above 2,048 features the moments are a sketch; a frontier that asks for too much stays quiet."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(400, 2_100)), np.arange(400) % 2
+    X[:, 0] += 9 * groups
+    model = FairStreamingPCA(3).fit(X[:200], sensitive_features=groups[:200])
+    report = audit(model, X[200:], groups[200:], probes=["linear"], n_permutations=9)
+    ours, pca = report.models
+    assert ours.explained_variance == pytest.approx(
+        metrics.explained_variance_ratio(X[200:], model.components_), rel=1e-6
+    )
+    assert pca.leaks[0].probes[0].auc.value > 0.95 > ours.leaks[0].probes[0].auc.value
+    assert report.raw[0].n_features == 200

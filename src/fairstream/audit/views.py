@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from fairstream.audit.metrics import relative_gap
 from fairstream.audit.report import Direction, EmbeddingMap, FrontierChoice, GroupCloud
 from fairstream.audit.subjects import Subject
+from fairstream.errors import FairstreamWarning
 from fairstream.linalg import eigh
 from fairstream.moments import GroupMoments
 from fairstream.solve import fair_components
@@ -79,11 +81,14 @@ def frontier(
     choices += [("all", directions, m) for directions in ("absolute", "relative") for m in GRID]
     points = []
     for constraint, directions, m in choices:
-        try:
-            U = unfair_basis(fitted, max(m, 1), constraint, directions, n_components)
-            V, _ = fair_components(fitted, U, n_components)
-        except ValueError:
-            continue  # this many directions do not fit beside the components
+        with warnings.catch_warnings():
+            # A grid asks for more directions than some data has; the point says how many it got.
+            warnings.simplefilter("ignore", FairstreamWarning)
+            try:
+                U = unfair_basis(fitted, max(m, 1), constraint, directions, n_components)
+                V, _ = fair_components(fitted, U, n_components)
+            except ValueError:
+                continue  # this many directions do not fit beside the components
         mean_gap, covariance_gap = _gaps(V, audited, comparisons)
         kept = float(np.trace(audited.covariance().compress(V)) / audited.total_variance)
         points.append(
