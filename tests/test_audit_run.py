@@ -303,6 +303,8 @@ def test_a_source_keeps_its_own_labels_and_target(fair):
     source = Stream(X, {**sex, "other": np.arange(200) % 2}, None, 50)
     report = audit(fair, source, "sex", **QUICK)
     assert [summary.attribute for summary in report.data.attributes] == ["sex"]
+    trained = audit(fair, source, "sex", train=(source,), **QUICK)
+    assert trained.models[0].leaks[0].gaps[0].mmd2 == pytest.approx(report.models[0].leaks[0].gaps[0].mmd2)
     with pytest.raises(ValueError, match="sensitive_features names 'height', the source has"):
         audit(fair, source, ["height"], **QUICK)
     with pytest.raises(ValueError, match="y is given beside a source"):
