@@ -11,16 +11,23 @@ from typing import Any
 from fairstream.errors import missing_extra
 
 
+def check_installed() -> None:
+    """Raise, naming the extra, where Dask is not installed."""
+    try:
+        import dask.delayed  # noqa: F401
+        import distributed  # noqa: F401
+    except ImportError:
+        raise missing_extra("distributed", "dask", "a fit on Dask") from None
+
+
 @contextmanager
 def connected(client: Any) -> Iterator[Any]:
     """Yield a client: the one given, one for an address, or one for so many local worker processes.
 
     None is the current client or, where there is none, a local cluster. What is opened here is closed here.
     """
-    try:
-        import distributed
-    except ImportError:
-        raise missing_extra("distributed", "dask", "a fit on Dask") from None
+    import distributed
+
     if isinstance(client, distributed.Client):
         if client.asynchronous:
             raise ValueError("client is asynchronous: pass Client(..., asynchronous=False)")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairstream.checkpoint import CheckpointFolder, environment_of, warn_of_differences
-from fairstream.distributed.clients import connected, explained_failures
+from fairstream.distributed.clients import check_installed, connected, explained_failures
 from fairstream.distributed.facts import Facts, look_at_first_rows
 from fairstream.distributed.partitioning import Partitioned, partition
 from fairstream.distributed.parts import Part, named_errors
@@ -84,8 +84,8 @@ def fit_dask(
     >>> pca.components_.shape
     (2, 6)
     """
-    parameters = estimator.get_params(deep=False)
-    check_parameters(parameters)
+    check_installed()
+    check_parameters(estimator.get_params(deep=False))
     if checkpoint is None and resume:
         raise ValueError("resume is given without checkpoint: name a folder")
     if checkpoint is not None and estimator.solver == "power":
@@ -131,13 +131,13 @@ def _merged_moments(
     if found is not None:
         moments, done = _taken_up(found, moments, estimator, environment)
     rank = moments.rank
-    moments.feature_names, moments.encoding = facts.feature_names, facts.encoding
     kept = "" if folder is None else f"; what was merged is in {folder.path}, resume=True goes on from there"
     windows = reduce_parts(client, data.parts, _summarise, _merge, (facts, rank), done)
     while done < len(data.parts):
         with explained_failures(client, f"after {done:,} of {len(data.parts):,} partitions{kept}"):
             done, window = next(windows)
         moments.merge(window)
+        moments.feature_names, moments.encoding = facts.feature_names, facts.encoding
         if folder is not None and moments.n_rows:
             half = FairStreamingPCA(**estimator.get_params(deep=False))
             _set_learned(half, moments.copy(), facts)

@@ -89,6 +89,8 @@ def partition(X: Any, sensitive: Any, partition_rows: int | None, options: Mappi
     if partition_rows is not None and partition_rows < 1:
         raise ValueError(f"partition_rows is {partition_rows}: give a positive number of rows")
     wanted = _Request(sensitive, partition_rows, options)
+    if _is_task(X):
+        return _of_list([X], wanted)
     if _is_dask(X, "chunks"):
         return Partitioned(_of_dask_array(X, wanted))
     if _is_dask(X, "divisions"):
@@ -192,7 +194,16 @@ def _known(sizes: tuple[Any, ...]) -> tuple[int, ...] | None:
 
 
 def _is_dask(value: Any, attribute: str = "to_delayed") -> bool:
-    return type(value).__module__.split(".")[0].startswith("dask") and hasattr(value, attribute)
+    from_dask = type(value).__module__.split(".")[0].startswith("dask")
+    return from_dask and not _is_task(value) and hasattr(value, attribute)
+
+
+def _is_task(value: Any) -> bool:
+    """Tell a delayed object or a future; a delayed object answers to every attribute, so ask for its type."""
+    from dask.delayed import Delayed
+    from distributed import Future
+
+    return isinstance(value, Delayed | Future)
 
 
 # Lists ------------------------------------------------------------------------------------------------
@@ -211,17 +222,17 @@ def _of_list(X: Sequence[Any], wanted: _Request) -> Partitioned:
         alike = dataclasses.replace(wanted, options=encoded_alike(wanted.options, first.encoding))
         others = [_of_path(Path(item), alike) for item in X[1:]]
         return Partitioned([part for one in (first, *others) for part in one.parts], first.encoding)
-    if all(isinstance(item, BlockSource) for item in X):
+    tasks = [_is_task(item) for item in X]
+    if not any(tasks) and all(isinstance(item, BlockSource) for item in X):
         if wanted.sensitive is not None or wanted.options:
             raise ValueError("X is a list of open sources, which have their own sensitive features")
         return Partitioned(
             [WholePart(item, n_rows=item.n_rows) for item in X], getattr(X[0], "encoding", None)
         )
-    strangers = [item for item in X if not (hasattr(item, "key") or hasattr(item, "__dask_graph__"))]
-    if strangers:
+    if not all(tasks):
         raise ValueError(
-            f"X is a list with a {type(strangers[0]).__name__}: list delayed objects, futures, paths or "
-            "sources, all of one kind"
+            f"X is a list with a {type(X[tasks.index(False)]).__name__}: list delayed objects, futures, "
+            "paths or sources, all of one kind"
         )
     _refuse_learned(wanted.options, "a list of blocks")
     options, labels = dict(wanted.options), [None] * len(X)

@@ -54,6 +54,8 @@ class WholePart:
         return str(self.data) if isinstance(self.data, str | Path) else f"the {type(self.data).__name__}"
 
     def open(self, inputs: tuple[Any, ...], encoding: Options | None) -> BlockSource:
+        if isinstance(self.data, BlockSource):
+            return self.data
         return open_source(self.data, **encoded_alike(self.options, encoding))
 
 
@@ -246,7 +248,7 @@ def named_errors(part: Part, index: int) -> Iterator[None]:
 
 def encoded_alike(options: Options, encoding: Options | None) -> dict[str, Any]:
     """Return the options with the encoding all parts share in place of those that would lead to one."""
-    if encoding is None:
+    if encoding is None:  # not a table
         return dict(options)
     settled = ("features", "categories", "standardize", "impute", "keep_sensitive")
     kept = {name: value for name, value in options.items() if name not in settled}

@@ -1,0 +1,558 @@
+"""Fits on Dask: the same answer as one process, whatever the cut, the workers, and who dies on the way."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
+from fairstream.blocks import Block
+from fairstream.linalg import principal_angles
+from fairstream.sources import open_source
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+pd = pytest.importorskip("pandas")
+
+from fairstream.distributed import fit_dask  # noqa: E402
+from fairstream.distributed.partitioning import partition  # noqa: E402
+from fairstream.distributed.reducing import FAN_IN, WINDOW, reduce_parts  # noqa: E402
+
+N_ROWS, N_FEATURES = 2_000, 12
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Two worker processes, as on two machines."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """One worker in this process: quick, and a different number of workers."""
+    with distributed.Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0", set_as_default=False
+    ) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    sex = rng.choice(["f", "m"], N_ROWS, p=[0.3, 0.7])
+    X = rng.normal(size=(N_ROWS, N_FEATURES)) * np.linspace(3, 1, N_FEATURES) + 1e3
+    X[sex == "m"] += np.linspace(2, 0, N_FEATURES)
+    X[sex == "m", 3] *= 1.01
+    return X, sex
+
+
+@pytest.fixture(scope="module")
+def single(rows) -> FairStreamingPCA:
+    X, sex = rows
+    return FairStreamingPCA(3).fit(X, sensitive_features={"sex": sex})
+
+
+def assert_same_moments(fitted: FairStreamingPCA, expected: FairStreamingPCA) -> None:
+    ours, theirs = fitted.moments_, expected.moments_
+    assert ours.n_rows == theirs.n_rows
+    assert ours.groups == theirs.groups
+    scale = np.abs(theirs.covariance().to_dense()).max()
+    np.testing.assert_allclose(ours.mean(), theirs.mean(), rtol=1e-10)
+    for attribute, group in theirs.comparisons():
+        gap, expected_gap = ours.gap(attribute, group).to_dense(), theirs.gap(attribute, group).to_dense()
+        np.testing.assert_allclose(gap, expected_gap, rtol=0, atol=1e-10 * scale)
+    np.testing.assert_allclose(
+        ours.covariance().to_dense(), theirs.covariance().to_dense(), rtol=0, atol=1e-10 * scale
+    )
+    assert principal_angles(fitted.components_.T, expected.components_.T).max() < 1e-7
+    assert principal_angles(fitted.unfair_basis_.T, expected.unfair_basis_.T).max() < 1e-7
+
+
+# The same answer --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [N_ROWS, 333, 41, (1, 1_500, 0, 499)], ids=str)
+def test_exact_moments_equal_the_single_process_fit_however_the_rows_are_cut(cut, rows, single, processes):
+    X, sex = rows
+    chunks = (cut, 5)
+    labels = da.from_array(sex, chunks=700)
+    fitted = fit_dask(FairStreamingPCA(3), da.from_array(X, chunks=chunks), {"sex": labels}, client=processes)
+    assert_same_moments(fitted, single)
+
+
+def test_labels_in_memory_are_cut_like_the_rows(rows, single, one_thread):
+    X, sex = rows
+    fitted = fit_dask(
+        FairStreamingPCA(3), da.from_array(X, chunks=(300, -1)), {"sex": sex}, client=one_thread
+    )
+    assert_same_moments(fitted, single)
+
+
+def test_the_number_of_workers_does_not_change_a_sketch(processes, one_thread):
+    rng = np.random.default_rng(1)
+    X, sex = rng.normal(size=(900, 80)) * np.linspace(2, 1, 80), rng.choice(["f", "m"], 900)
+
+    def sketch(client: Any, rows_each: int) -> np.ndarray:
+        pca = FairStreamingPCA(2, solver="sketch", rank=4)
+        fit_dask(pca, da.from_array(X, chunks=(rows_each, -1)), {"sex": sex}, client=client)
+        return pca.components_.T @ pca.components_
+
+    np.testing.assert_allclose(sketch(processes, 90), sketch(one_thread, 90), rtol=0, atol=1e-11)
+    # The control: another cut of the rows does show, so equality above is not for free.
+    assert np.abs(sketch(one_thread, 90) - sketch(one_thread, 60)).max() > 1e-9
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 4, 5, WINDOW, WINDOW + 1, 3 * WINDOW + 7])
+def test_merges_are_in_order_and_of_bounded_fan_in(n_parts):
+    widths = []
+
+    class Done:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def result(self) -> Any:
+            return self.value
+
+        def release(self) -> None:
+            pass
+
+    class AtOnce:
+        def submit(self, function: Any, *args: Any, **_: Any) -> Done:
+            if function is merge:
+                args = ([done.value for done in args[0]],)
+            return Done(function(*args))
+
+        def nthreads(self) -> dict[str, int]:
+            return {"a": 1}
+
+    def merge(below: list[list[int]]) -> list[int]:
+        widths.append(len(below))
+        return [index for part in below for index in part]
+
+    parts = partition([open_source(np.eye(3))] * n_parts, None, None, {}).parts
+    merged = [*reduce_parts(AtOnce(), parts, lambda part, index, inputs: [index], merge)]
+    assert [index for _, window in merged for index in window] == [*range(n_parts)]
+    assert max(widths, default=1) <= FAN_IN
+    assert merged[-1][0] == n_parts
+
+
+# Data that workers open themselves ----------------------------------------------------------------------
+
+
+def write_npy(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    np.save(folder / "x.npy", X)
+    return folder / "x.npy", {"sex": sex}, {}
+
+
+def write_fortran(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    np.save(folder / "x.npy", np.asfortranarray(X))
+    return folder / "x.npy", {"sex": sex}, {}
+
+
+def write_npz(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    np.savez(folder / "x.npz", X=X, sex=sex)
+    return str(folder / "x.npz"), ["sex"], {"key": "X"}
+
+
+def write_parquet(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    pytest.importorskip("pyarrow")
+    frame = as_frame(X, sex)
+    (folder / "parts").mkdir()
+    frame[:1_500].to_parquet(folder / "parts" / "a.parquet", row_group_size=200)
+    frame[1_500:].to_parquet(folder / "parts" / "b.parquet", row_group_size=130)
+    return folder / "parts", ["sex"], {}
+
+
+def write_two_parquets(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    path, names, options = write_parquet(folder, X, sex)
+    return [path / "a.parquet", path / "b.parquet"], names, options
+
+
+def write_csv(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    pytest.importorskip("pyarrow")
+    as_frame(X, sex).to_csv(folder / "x.csv", index=False)
+    return folder / "x.csv", "sex", {}
+
+
+def write_zarr(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(folder / "x.zarr", mode="w")
+    group.create_array("X", data=X, chunks=(150, N_FEATURES))
+    group.create_array("sex", data=(sex == "m").astype(np.int8), chunks=(400,))
+    return folder / "x.zarr", ["sex"], {"key": "X"}
+
+
+def write_hdf5(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("X", data=X, chunks=(64, N_FEATURES))
+    return folder / "x.h5", {"sex": sex}, {"key": "X"}
+
+
+def as_frame(X: np.ndarray, sex: np.ndarray) -> Any:
+    return pd.DataFrame(X, columns=[f"f{j:02d}" for j in range(N_FEATURES)]).assign(sex=sex)
+
+
+WRITERS = [
+    write_npy,
+    write_fortran,
+    write_npz,
+    write_parquet,
+    write_two_parquets,
+    write_csv,
+    write_zarr,
+    write_hdf5,
+]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_files_are_read_by_the_workers(write, tmp_path, rows, single, one_thread):
+    path, sensitive, options = write(tmp_path, *rows)
+    data = partition(path, sensitive, 170, options)
+    fitted = fit_dask(FairStreamingPCA(3), path, sensitive, client=one_thread, partition_rows=170, **options)
+    assert fitted.n_samples_seen_ == N_ROWS
+    np.testing.assert_allclose(fitted.mean_, single.mean_, rtol=1e-10)
+    assert principal_angles(fitted.components_.T, single.components_.T).max() < 1e-7
+    if write not in (write_npz, write_csv):
+        assert len(data.parts) > 8
+        labels = 0 if isinstance(sensitive, list) else 170 * np.dtype(np.intp).itemsize
+        assert max(len(pickle.dumps(part)) for part in data.parts) < 1_500 + 2 * labels, "rows travelled"
+
+
+def test_table_columns_keep_their_names(tmp_path, rows, one_thread):
+    path, sensitive, _ = write_parquet(tmp_path, *rows)
+    fitted = fit_dask(FairStreamingPCA(3), str(path), sensitive, client=one_thread)
+    assert [*fitted.feature_names_in_[:2]] == ["f00", "f01"]
+    assert fitted.moments_.encoding is not None
+
+
+def test_worker_processes_open_the_files_too(tmp_path, rows, single, processes):
+    path, sensitive, _ = write_npy(tmp_path, *rows)
+    fitted = fit_dask(FairStreamingPCA(3), path, sensitive, client=processes, partition_rows=99)
+    assert_same_moments(fitted, single)
+
+
+def test_images_are_decoded_by_the_workers(tmp_path, one_thread):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    smiling = rng.integers(0, 2, 90)
+    for i in range(90):
+        pixels = rng.integers(0, 255, (6, 5, 3), dtype=np.uint8)
+        image.fromarray(pixels).save(tmp_path / f"{i:03d}.png")
+    pca = FairStreamingPCA(2, constraint="mean")
+    fit_dask(pca, tmp_path, {"smiling": smiling}, client=one_thread, partition_rows=20, mode="grey")
+    source = open_source(tmp_path, sensitive={"smiling": smiling}, mode="grey", block_size=90)
+    (block,) = source
+    expected = FairStreamingPCA(2, constraint="mean").fit(block.X, sensitive_features=block.groups)
+    np.testing.assert_allclose(pca.mean_, expected.mean_, rtol=1e-5)
+    assert principal_angles(pca.components_.T, expected.components_.T).max() < 1e-2
+    assert pca.group_counts_ == expected.group_counts_
+
+
+def test_open_sources_go_to_one_worker_each(rows, single, one_thread):
+    X, sex = rows
+    sources = [
+        open_source(X[a:b], sensitive={"sex": sex[a:b]}) for a, b in ((0, 700), (700, 701), (701, N_ROWS))
+    ]
+    assert_same_moments(fit_dask(FairStreamingPCA(3), sources, client=one_thread), single)
+    whole = open_source(X, sensitive={"sex": sex})
+    assert_same_moments(fit_dask(FairStreamingPCA(3), whole, client=one_thread), single)
+
+
+# Frames, delayed blocks and futures ---------------------------------------------------------------------
+
+
+def test_a_dask_frame_names_its_sensitive_column(rows, single, one_thread):
+    frame = dd.from_pandas(as_frame(*rows), npartitions=5)
+    fitted = fit_dask(FairStreamingPCA(3), frame, "sex", client=one_thread)
+    assert_same_moments(fitted, single)
+    beside = fit_dask(FairStreamingPCA(3), frame.drop(columns="sex"), frame["sex"], client=one_thread)
+    assert_same_moments(beside, single)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "blocks", "apart", "futures", "sparse"])
+def test_blocks_may_be_delayed_or_futures(kind, rows, single, one_thread):
+    X, sex = rows
+    cuts = [slice(0, 800), slice(800, 800), slice(800, N_ROWS)]
+    labels: Any = None
+    if kind == "blocks":
+        made = [Block(X[cut], encode_groups({"sex": sex[cut]}, len(sex[cut]))) for cut in cuts]
+    elif kind == "sparse":
+        made = [(sp.csr_array(X[cut]), {"sex": sex[cut]}) for cut in cuts]
+    else:
+        made = [(X[cut], {"sex": sex[cut]}) for cut in cuts]
+    if kind == "futures":
+        blocks = [one_thread.submit(lambda pair: pair, pair) for pair in made]
+    elif kind == "apart":
+        blocks, labels = [dask.delayed(X[cut]) for cut in cuts], [{"sex": sex[cut]} for cut in cuts]
+    else:
+        blocks = [dask.delayed(block) for block in made]
+    fitted = fit_dask(FairStreamingPCA(3), blocks, labels, client=one_thread)
+    assert_same_moments(fitted, single)
+
+
+def test_columns_in_another_order_are_put_in_order(rows, single, one_thread):
+    frame = as_frame(*rows)
+    swapped = frame[frame.columns[::-1]]
+    parts = [dask.delayed(frame[:600]), dask.delayed(swapped[600:].astype({"f00": "float32"}, copy=True))]
+    exact = fit_dask(FairStreamingPCA(3), [parts[0], dask.delayed(swapped[600:])], "sex", client=one_thread)
+    assert_same_moments(exact, single)
+    narrower = fit_dask(FairStreamingPCA(3), parts, "sex", client=one_thread)
+    np.testing.assert_allclose(narrower.mean_, single.mean_, rtol=1e-6)
+
+
+def test_a_partition_may_lack_a_group_or_all_labels_or_all_rows(rows, single, one_thread):
+    X, sex = rows
+    order = np.argsort(sex, kind="stable")
+    cuts = np.split(order, [0, 200, np.sum(sex == "f")])
+    blocks = [dask.delayed((X[cut], {"sex": sex[cut]})) for cut in cuts]
+    assert_same_moments(fit_dask(FairStreamingPCA(3), blocks, client=one_thread), single)
+    unlabelled = [dask.delayed((X[:10], {"sex": [None] * 10})), *blocks]
+    with_ten_more = fit_dask(FairStreamingPCA(3), unlabelled, client=one_thread)
+    assert with_ten_more.n_samples_seen_ == N_ROWS + 10
+    assert with_ten_more.group_counts_ == single.group_counts_
+
+
+# The power method -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block_size", [None, (300, 150)])
+def test_power_steps_equal_those_of_one_process(block_size, rows, processes):
+    X, sex = rows
+    choices = {"solver": "power", "block_size": block_size, "power_steps": 3, "random_state": 0}
+    expected = FairStreamingPCA(2, **choices).fit(X, sensitive_features={"sex": sex})
+    fitted = fit_dask(
+        FairStreamingPCA(2, **choices), da.from_array(X, chunks=(170, -1)), {"sex": sex}, client=processes
+    )
+    np.testing.assert_allclose(fitted.components_, expected.components_, atol=1e-9)
+    np.testing.assert_allclose(fitted.explained_variance_, expected.explained_variance_, rtol=1e-9)
+    assert principal_angles(fitted.unfair_basis_.T, expected.unfair_basis_.T).max() < 1e-7
+    assert fitted.n_samples_seen_ == N_ROWS
+    assert fitted.group_counts_ == expected.group_counts_
+
+
+def test_a_power_step_without_a_group_is_refused(rows, one_thread):
+    X, sex = rows
+    order = np.argsort(sex, kind="stable")
+    pca = FairStreamingPCA(2, solver="power", block_size=100, power_steps=2, random_state=0)
+    blocks = da.from_array(X[order], chunks=(170, -1))
+    with pytest.raises(NotEnoughGroupsError, match=r"1 group of 'sex'.*larger block_size"):
+        fit_dask(pca, blocks, {"sex": sex[order]}, client=one_thread)
+
+
+# Deaths -----------------------------------------------------------------------------------------------------
+
+
+def slow_rows(X: np.ndarray, sex: np.ndarray) -> Any:
+    time.sleep(0.15)
+    return X, {"sex": sex}
+
+
+@pytest.mark.parametrize("solver", ["exact", "power"])
+def test_a_worker_killed_half_way_changes_nothing(solver, rows, processes):
+    X, sex = rows
+    choices = {"solver": solver, "power_steps": 2, "random_state": 0} if solver == "power" else {}
+    blocks = [dask.delayed(slow_rows)(X[i : i + 50], sex[i : i + 50]) for i in range(0, N_ROWS, 50)]
+    before = set(processes.run(os.getpid).values())
+    killed: list[int] = []
+
+    def kill_one(done: int, total: int | None) -> None:
+        if not killed:
+            killed.append(min(before))
+            os.kill(killed[0], signal.SIGKILL)
+
+    fitted = fit_dask(FairStreamingPCA(3, **choices), blocks, client=processes, progress=kill_one)
+    assert killed, "the fit ended before anybody was killed"
+    expected = FairStreamingPCA(3, **choices).fit(X, sensitive_features={"sex": sex})
+    np.testing.assert_allclose(np.abs(fitted.components_), np.abs(expected.components_), atol=1e-8)
+    processes.wait_for_workers(2, timeout=60)
+    assert killed[0] not in processes.run(os.getpid).values()
+
+
+CLUSTER = """
+import sys, time
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0",
+                      protocol="tcp") as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def doomed_cluster(tmp_path):
+    """Start a scheduler with a worker, in a process of its own."""
+    (tmp_path / "cluster.py").write_text(CLUSTER)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "cluster.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def test_what_was_merged_survives_a_lost_scheduler(tmp_path, rows, single, one_thread, doomed_cluster):
+    X, sex = rows
+    process, address = doomed_cluster
+    np.save(tmp_path / "x.npy", X)
+    folder = tmp_path / "checkpoints"
+    asked = {"sensitive_features": {"sex": sex}, "partition_rows": 20, "checkpoint": folder}
+    pca = FairStreamingPCA(3)
+    with pytest.raises(ConnectionError, match=r"scheduler was lost after \d+ of 100 partitions.*resume=True"):
+        fit_dask(pca, tmp_path / "x.npy", client=address, progress=lambda *_: process.kill(), **asked)
+    assert not hasattr(pca, "_learner")
+    kept = load(max(folder.iterdir())).moments_
+    assert 0 < kept.n_rows < N_ROWS
+    seen: list[int] = []
+    fit_dask(
+        pca,
+        tmp_path / "x.npy",
+        client=one_thread,
+        resume=True,
+        progress=lambda done, total: seen.append(done),
+        **asked,
+    )
+    assert seen[0] > kept.n_rows
+    assert_same_moments(pca, single)
+
+
+def test_a_checkpoint_is_not_mixed_with_other_data_or_choices(tmp_path, rows, one_thread):
+    X, sex = rows
+    np.save(tmp_path / "x.npy", X)
+
+    def fit(pca: FairStreamingPCA, rows_each: int, **keeping: Any) -> None:
+        fit_dask(
+            pca,
+            tmp_path / "x.npy",
+            {"sex": sex},
+            client=one_thread,
+            partition_rows=rows_each,
+            checkpoint=tmp_path / "kept",
+            **keeping,
+        )
+
+    fit(FairStreamingPCA(3), 200)
+    with pytest.raises(ValueError, match="already holds a fit: pass resume=True"):
+        fit(FairStreamingPCA(3), 200)
+    with pytest.raises(ValueError, match="other partitions: resume with the same data and partition_rows"):
+        fit(FairStreamingPCA(3), 100, resume=True)
+    with pytest.raises(ValueError, match="n_components is 2, the checkpoint"):
+        fit(FairStreamingPCA(2), 200, resume=True)
+    fit(FairStreamingPCA(3), 200, resume=True)
+
+
+# Refusals ---------------------------------------------------------------------------------------------------
+
+
+def delayed_pairs(*pairs: Any) -> list[Any]:
+    return [dask.delayed(pair) for pair in pairs]
+
+
+EYE, SEX = np.eye(8), {"sex": [0, 1] * 4}
+REFUSED = {
+    "columns": (delayed_pairs((EYE, SEX), (EYE[:, :5], SEX)), "partition 1 .block 1 of X.: it has 5 columns"),
+    "attributes": (delayed_pairs((EYE, SEX), (EYE, {"age": [0, 1] * 4})), r"it has the attributes \['age'\]"),
+    "precision": (
+        delayed_pairs((EYE.astype("f4"), SEX), (EYE, SEX)),
+        "dtype float64, partition 0 has float32",
+    ),
+    "NaN": (delayed_pairs((EYE, SEX), (EYE * np.nan, SEX)), "partition 1 .*NaN"),
+    "text": (delayed_pairs((EYE, SEX), (EYE.astype(str), SEX)), "partition 1 .*real numbers"),
+    "label count": (delayed_pairs((EYE, SEX), (EYE, {"sex": [0]})), "partition 1 .*has 1 rows, X has 8"),
+    "no rows": (delayed_pairs((EYE[:0], {"sex": []})), "X has no rows"),
+    "not a block": (delayed_pairs("rows"), "partition 0 .*it is a str: yield rows"),
+    "no labels": (delayed_pairs(EYE), "sensitive_features is missing"),
+    "missing column": (
+        [dask.delayed(pd.DataFrame(EYE, columns=[*"abcdefgh"])[[*names]]) for names in ("abcdh", "abch")],
+        "partition 1 .*'d'",
+    ),
+    "array in memory": (EYE, "X is a ndarray.*estimator.fit"),
+    "mixed list": ([dask.delayed(EYE), EYE], "list with a ndarray"),
+    "labels of paths": (["a.npy", "b.npy"], "labels beside several paths"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_by_name_and_changes_nothing(case, one_thread):
+    X, message = REFUSED[case]
+    sensitive = {"missing column": "h", "labels of paths": np.zeros(8)}.get(case)
+    pca = FairStreamingPCA(2, constraint="mean").fit(EYE, sensitive_features=SEX)
+    before = pca.components_.copy()
+    with pytest.raises(ValueError, match=message):
+        fit_dask(pca, X, sensitive, client=one_thread)
+    np.testing.assert_array_equal(pca.components_, before)
+    # The control: the first partition alone is fine, where there is one.
+    if case in ("columns", "attributes", "precision", "NaN", "text", "label count"):
+        fit_dask(pca, X[:1], client=one_thread)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"resume": True}, "resume is given without checkpoint"),
+        ({"partition_rows": 0}, "partition_rows is 0"),
+        ({"client": 0}, "client is 0"),
+        ({"client": "tcp://127.0.0.1:1"}, "no Dask scheduler answers"),
+        ({"sensitive_features": np.zeros(7)}, "has 7 rows, X has 8"),
+        ({"sensitive_features": da.zeros(7)}, "has 7 rows, X has 8"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message, one_thread):
+    blocks = da.from_array(EYE, chunks=(4, 8))
+    asked = {"client": one_thread, "sensitive_features": np.zeros(8), **arguments}
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "300ms"}),
+        pytest.raises((ValueError, ConnectionError), match=message),
+    ):
+        fit_dask(FairStreamingPCA(2), blocks, **asked)
+
+
+def test_a_first_pass_over_part_of_the_rows_is_refused(one_thread):
+    frame = dd.from_pandas(pd.DataFrame(EYE, columns=[*"abcdefgh"]), npartitions=2)
+    with pytest.raises(ValueError, match="standardize needs a first pass over all rows"):
+        fit_dask(FairStreamingPCA(2), frame, "h", client=one_thread, standardize=True)
+
+
+# Memory -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block_size", [500, 20_000])
+def test_a_worker_holds_a_block_and_not_its_partition(block_size, tmp_path):
+    from fairstream.distributed.facts import _look
+    from fairstream.distributed.fit import _summarise
+
+    X = np.random.default_rng(0).normal(size=(20_000, 64))
+    X[:, 63] = X[:, 0] > 0
+    np.save(tmp_path / "x.npy", X)
+    data = partition(tmp_path / "x.npy", [63], 20_000, {"block_size": block_size})
+    (part,) = data.parts
+    facts = _look(part, 0, None, ())
+    _summarise(part, 0, facts, 8, ())
+    tracemalloc.start()
+    _summarise(part, 0, facts, 8, ())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The second case is the control: its one block is the whole partition.
+    assert (peak < X.nbytes / 4) == (block_size == 500)
