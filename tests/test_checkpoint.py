@@ -238,7 +238,7 @@ def test_other_data_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"30 features, the checkpoint .* has 24"):
         fit_source(wide, checkpoint=folder, resume=True, n_components=3)
     short = open_source(rng.normal(size=(100, 24)), sensitive={"sex": rng.integers(0, 2, 100)}, block_size=50)
-    with pytest.raises(ValueError, match="100 rows, the checkpoint 1,000"):
+    with threadpool_limits(1), pytest.raises(ValueError, match="100 rows, the checkpoint 1,000"):
         fit_source(short, checkpoint=folder, resume=True, n_components=3)
 
 

@@ -310,9 +310,11 @@ def test_unfair_directions_per_attribute(folder, tmp_path):
     )
 
 
-def test_demo_streams_saves_and_compares(tmp_path):
+def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch):
+    monkeypatch.setattr("fairstream.demo.AUDITED_ROWS", 400)
     output = run("demo", "--folder", tmp_path / "demo").stdout
-    assert load(tmp_path / "demo" / "model.safetensors").n_rows == 48_842
+    assert load(tmp_path / "demo" / "model.safetensors").n_rows == 32_561
+    assert (tmp_path / "demo" / "report.html").exists()
     assert (tmp_path / "demo" / "adult.parquet").exists()
     plain, fair = re.search(r"mean gap, sex +([\d.]+) +([\d.]+)", output).groups()
     assert float(plain) > 0.5
