@@ -121,7 +121,7 @@ class GroupMoments(Storable):
         self._register(columns)
         scale = np.ones(X.shape[0]) if weights is None else np.sqrt(weights)
         origin = self._means[0] if self._weights[0] > 0 else provisional_origin(X)
-        # As the rows will subtract it: the rounding would else shift float32 means by 1e-4 at an offset of 1e4.
+        # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         origin = origin.astype(self.dtype).astype(np.float64)
         rows = centred_rows(X, origin, None if weights is None else scale, self.dtype)
         member = self._membership(columns, X.shape[0])
