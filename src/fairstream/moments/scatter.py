@@ -287,8 +287,7 @@ class SketchedScatter:
         total[new, new] += self.tails()[0]
         if len(n) == 1:
             return best_directions(total, self.kept)
-        reserved = best_directions(total, self.kept // 4)
-        return np.hstack([reserved, best_directions(balanced, self.kept - self.kept // 4, outside=reserved)])
+        return best_directions(balanced, self.kept, outside=best_directions(total, self.kept // 4))
 
     def _publish(
         self, basis: FloatArray, cores: FloatArray, offsets: FloatArray, energy: FloatArray, was_cut: bool

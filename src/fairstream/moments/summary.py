@@ -10,7 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from fairstream.blocks import MAX_GROUPS, GroupColumn, Groups, Matrix, encode_groups, label_order, take_rows
+from fairstream.blocks import (
+    MAX_GROUPS,
+    GroupColumn,
+    Groups,
+    Matrix,
+    check_values,
+    encode_groups,
+    label_order,
+    take_rows,
+)
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
 from fairstream.moments import state as moments_state
@@ -303,8 +312,7 @@ class GroupMoments(Storable):
         values = X.data if sp.issparse(X) else X
         if values.dtype.kind not in "fiub":
             raise ValueError(f"X has dtype {values.dtype}: pass real numbers")
-        if values.dtype.kind == "f" and not _all_finite(values):
-            raise ValueError("X contains NaN or infinity: impute or drop such rows first")
+        check_values(values, self.dtype)
         return X
 
     def _encoded(self, groups: object, n_rows: int) -> dict[str, GroupColumn]:
@@ -391,14 +399,6 @@ class GroupMoments(Storable):
 
 def _count(weight: np.floating[Any]) -> int | float:
     return int(weight) if float(weight).is_integer() else float(weight)
-
-
-def _all_finite(values: NDArray[Any]) -> bool:
-    """Check with one cheap sum first: it is finite unless an entry is not, or it overflowed."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):
-            return True
-    return bool(np.isfinite(values).all())
 
 
 def _checked_weights(sample_weight: NDArray[Any] | None, n_rows: int) -> FloatArray | None:
