@@ -24,11 +24,12 @@ def bandwidth_of(split: Any, k: int) -> float:
 
 
 def measure(
-    split: Any, embedded: Embedded, bandwidth: float, *, classify: bool, honest: bool
+    split: Any, embedded: Embedded, bandwidth: float | None, *, classify: bool, honest: bool
 ) -> dict[str, float]:
     result: dict[str, float] = {}
     if embedded.V is not None:
         result["var"] = 100 * explained_variance_ratio(split.X_test, embedded.V.T)
+    if embedded.V is not None and bandwidth is not None:
         result["mmd2"] = mmd2(embedded.test, split.groups_test == 1, bandwidth)
     for name, classifier in classifiers().items() if classify else ():
         protocols = {"": (embedded.test, split.y_test)}
@@ -45,7 +46,7 @@ def measure(
 
 
 def run_cell(
-    name: str, split: Any, method: str, k: int, bandwidth: float, **protocol: bool
+    name: str, split: Any, method: str, k: int, bandwidth: float | None, **protocol: bool
 ) -> dict[str, Any]:
     """Fit and measure one method on one split; a failure is a result too."""
     started = time.perf_counter()

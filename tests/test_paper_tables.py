@@ -23,6 +23,11 @@ def cells(compared, metric, prefixes):
     return {key: cell for key, cell in compared.items() if key[3] == metric and key[2].startswith(prefixes)}
 
 
+def measured(found):
+    """Cells that were run on all ten splits; the others say so in the tables."""
+    return {key: cell for key, cell in found.items() if cell.n_splits == 10}
+
+
 def test_explained_variance_equals_the_paper_to_the_last_digit(compared):
     found = cells(compared, "var", DETERMINISTIC)
     assert len(found) == 3 * 2 * (4 + 3)
@@ -32,14 +37,14 @@ def test_explained_variance_equals_the_paper_to_the_last_digit(compared):
 
 def test_power_method_cells_are_within_what_a_random_start_moves(compared):
     for metric in ("var", "mmd2"):
-        for key, cell in cells(compared, metric, ("Ours (FNPM",)).items():
+        for key, cell in measured(cells(compared, metric, ("Ours (FNPM",))).items():
             assert cell.verdict in ("equal", "within tolerance") or "invalid" in cell.verdict, (key, cell)
 
 
 def test_discrepancies_agree_with_the_paper_or_its_correction(compared):
     import uci_tables
 
-    for key, cell in cells(compared, "mmd2", DETERMINISTIC).items():
+    for key, cell in measured(cells(compared, "mmd2", DETERMINISTIC)).items():
         expected = uci_tables.CORRECTED.get(key[:3], cell.paper)
         assert abs(cell.ours - expected) <= 0.0015 + 0.0005, (key, cell)
 
@@ -52,6 +57,7 @@ def test_the_verdicts_can_fail():
     assert uci_tables.verdict("Adult", 2, "PCA", "var", printed, [6.88] * 10) == "equal"
     assert uci_tables.verdict("Adult", 2, "PCA", "var", printed, [6.89] * 10) != "equal"
     assert uci_tables.verdict("Adult", 2, "PCA", "var", printed, [7.0] * 10) == "differs"
+    assert uci_tables.verdict("Adult", 2, "PCA", "var", printed, [6.88] * 3) == "only 3 splits"
 
 
 @pytest.mark.parametrize("name", ["german", "compas", "adult"])
