@@ -558,6 +558,7 @@ def test_bad_rows_are_refused_and_change_nothing():
         (X[:, :3], a, r"X has shape \(300, 3\)"),
         (holed, a, "NaN or infinite"),
         (sp.csr_matrix(holed), a, "NaN or infinite"),
+        (1e200 * X, a, "overflow"),
         (X.astype(complex), a, "dtype complex128"),
         (X, a[:-1], "has 299 rows, X has 300"),
         (X, None, "groups is None"),

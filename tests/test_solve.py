@@ -7,7 +7,15 @@ from brute_force import fair_pca, largest_sine, unfair_columns
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairstream import FairstreamWarning, GroupMoments, fair_components, frontier, solve, unfair_basis
+from fairstream import (
+    FairStreamingPCA,
+    FairstreamWarning,
+    GroupMoments,
+    fair_components,
+    frontier,
+    solve,
+    unfair_basis,
+)
 
 
 def problem(seed, d, attributes, groups, n=None):
@@ -235,3 +243,23 @@ def test_a_planted_bug_is_caught():
     assert values.min() < 0 < values.max()
     signed = vectors[:, np.argsort(-values)[:3]]
     assert largest_sine(signed, unfair_columns(X, labels, 3, "covariance")) > 0.1
+
+
+@pytest.mark.parametrize("solver", ["exact", "sketch", "power"])
+def test_values_that_overflow_are_refused_not_silently_left_unfair(solver):
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 200)
+    X = (rng.normal(size=(200, 6)) + sex[:, None]).astype(np.float32)
+    pca = FairStreamingPCA(n_components=2, solver=solver, random_state=0)
+    with pytest.raises(ValueError, match=r"values up to .*e\+2\d: .*rescale X"):
+        pca.fit(X * np.float32(1e20), sensitive_features=sex)
+    assert pca.fit(X * np.float32(1e12), sensitive_features=sex).unfair_basis_.shape == (2, 6)
+
+
+def test_weights_that_overflow_are_refused_when_solving():
+    rng = np.random.default_rng(0)
+    moments = GroupMoments(4, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        moments.update(rng.normal(size=(50, 4)), np.arange(50) % 2, sample_weight=np.full(50, 1e40))
+    with pytest.raises(ValueError, match="overflowed"):
+        unfair_basis(moments)

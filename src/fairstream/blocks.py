@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the latter has no usable type
 
@@ -83,6 +83,31 @@ class BlockSource(Protocol):
 def take_rows(groups: Groups, rows: slice | NDArray[np.intp]) -> dict[str, GroupColumn]:
     """Return every column of `groups` for some of the rows."""
     return {attribute: column.take(rows) for attribute, column in groups.items()}
+
+
+def check_values(values: NDArray[Any], dtype: DTypeLike) -> None:
+    """Refuse NaN, infinity, and numbers whose products would overflow in `dtype`.
+
+    Overflow must not pass: an unfair direction of infinite size is none, and nothing would be nulled. The
+    limit leaves a factor of 1e12 for how many products are summed.
+
+    Examples
+    --------
+    >>> check_values(np.array([1e30], dtype=np.float32), np.float32)
+    Traceback (most recent call last):
+    ValueError: X has values up to 1e+30: beyond 1.8e+13 sums of squares overflow in float32, rescale X
+    """
+    if values.size == 0:
+        return
+    largest = max(abs(float(values.min())), abs(float(values.max())))  # NaN where there is one
+    if not np.isfinite(largest):
+        raise ValueError("X has NaN or infinite values: drop those rows or fill them in first")
+    limit = 1e-6 * float(np.sqrt(np.finfo(dtype).max))
+    if largest > limit:
+        raise ValueError(
+            f"X has values up to {largest:.2g}: beyond {limit:.2g} sums of squares overflow in "
+            f"{np.dtype(dtype)}, rescale X"
+        )
 
 
 def encode_groups(sensitive_features: object, n_rows: int) -> dict[str, GroupColumn]:

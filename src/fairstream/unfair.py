@@ -79,6 +79,8 @@ def unfair_basis(
         return np.zeros((d, 0), dtype=moments.dtype)
     if not moments.groups:
         raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
+    if not np.isfinite(moments.total_variance):
+        raise ValueError("the moments have overflowed, no gap can be told: rescale X or sample_weight")
     mean_columns = _mean_columns(moments) if constraint in ("mean", "all") else np.zeros((d, 0))
     if constraint == "mean":
         return fix_signs(orthonormalise(mean_columns))

@@ -142,7 +142,7 @@ class FairPowerMethod:
         """
         if sample_weight is not None:
             raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
-        rows = checked_rows(X, self.plan.n_features)
+        rows = checked_rows(X, self.plan.n_features, self.plan.dtype)
         codes, new = self._encode(groups, rows.shape[0])
         ledger, finding = self._ledger, self._finding_groups
         entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
@@ -201,7 +201,7 @@ class FairPowerMethod:
         elif isinstance(X, Iterator):
             raise ValueError("X can be read only once: pass an array or a source, or stream it with update")
         else:
-            rows = checked_rows(X, self.plan.n_features)
+            rows = checked_rows(X, self.plan.n_features, self.plan.dtype)
             source = [Block(rows, {} if groups is None else encode_groups(groups, rows.shape[0]))]
         work = self.copy()
         for _ in range(work._step, work.plan.total_steps):

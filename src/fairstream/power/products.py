@@ -14,6 +14,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.blocks import check_values
 from fairstream.linalg import FloatArray, orthonormalise_in_place, small_lapack
 
 MIN_SLICE_ROWS = 128
@@ -36,8 +37,8 @@ def slice_rows(n_features: int, dtype: Any) -> int:
     return int(min(max(fitting, MIN_SLICE_ROWS), MAX_SLICE_ROWS))
 
 
-def checked_rows(X: Any, n_features: int) -> Any:
-    """Return X as a real, finite n x d array or CSR matrix, of whatever number type it has."""
+def checked_rows(X: Any, n_features: int, dtype: Any) -> Any:
+    """Return X as a real, finite n x d array or CSR matrix whose squares `dtype` can sum, of its own type."""
     sparse: bool = sp.issparse(X)
     rows: Any = sp.csr_array(X) if sparse else np.asarray(X)
     if rows.ndim != 2 or rows.shape[1] != n_features:
@@ -46,13 +47,7 @@ def checked_rows(X: Any, n_features: int) -> Any:
         )
     if rows.dtype.kind not in "biuf":
         raise ValueError(f"X has dtype {rows.dtype}: pass real numbers")
-    values = rows.data if sparse else rows
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = (
-            rows.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all()
-        )
-    if not finite:
-        raise ValueError("X has NaN or infinite values: drop those rows or fill them in first")
+    check_values(rows.data if sparse else rows, dtype)
     return rows
 
 
