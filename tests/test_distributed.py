@@ -129,7 +129,7 @@ def test_merges_are_in_order_and_of_bounded_fan_in(n_parts):
         def __init__(self, value: Any) -> None:
             self.value = value
 
-        def result(self) -> Any:
+        def result(self, timeout: float) -> Any:
             return self.value
 
         def release(self) -> None:
@@ -294,6 +294,9 @@ def test_blocks_may_be_delayed_or_futures(kind, rows, single, one_thread):
     X, sex = rows
     cuts = [slice(0, 800), slice(800, 800), slice(800, N_ROWS)]
     labels: Any = None
+    if kind == "sparse":  # implicit centring of sparse rows has fewer digits far from the origin
+        X = X - 1e3
+        single = FairStreamingPCA(3).fit(X, sensitive_features={"sex": sex})
     if kind == "blocks":
         made = [Block(X[cut], encode_groups({"sex": sex[cut]}, len(sex[cut]))) for cut in cuts]
     elif kind == "sparse":
@@ -313,7 +316,7 @@ def test_blocks_may_be_delayed_or_futures(kind, rows, single, one_thread):
 def test_columns_in_another_order_are_put_in_order(rows, single, one_thread):
     frame = as_frame(*rows)
     swapped = frame[frame.columns[::-1]]
-    parts = [dask.delayed(frame[:600]), dask.delayed(swapped[600:].astype({"f00": "float32"}, copy=True))]
+    parts = [dask.delayed(frame[:600]), dask.delayed(swapped[600:].astype({"f00": "float32"}))]
     exact = fit_dask(FairStreamingPCA(3), [parts[0], dask.delayed(swapped[600:])], "sex", client=one_thread)
     assert_same_moments(exact, single)
     narrower = fit_dask(FairStreamingPCA(3), parts, "sex", client=one_thread)
@@ -363,7 +366,7 @@ def test_a_power_step_without_a_group_is_refused(rows, one_thread):
 
 
 def slow_rows(X: np.ndarray, sex: np.ndarray) -> Any:
-    time.sleep(0.15)
+    time.sleep(0.05)
     return X, {"sex": sex}
 
 
@@ -372,20 +375,22 @@ def test_a_worker_killed_half_way_changes_nothing(solver, rows, processes):
     X, sex = rows
     choices = {"solver": solver, "power_steps": 2, "random_state": 0} if solver == "power" else {}
     blocks = [dask.delayed(slow_rows)(X[i : i + 50], sex[i : i + 50]) for i in range(0, N_ROWS, 50)]
-    before = set(processes.run(os.getpid).values())
-    killed: list[int] = []
+    before = processes.run(os.getpid)
+    killed: list[str] = []
 
     def kill_one(done: int, total: int | None) -> None:
         if not killed:
             killed.append(min(before))
-            os.kill(killed[0], signal.SIGKILL)
+            os.kill(before[killed[0]], signal.SIGKILL)
 
     fitted = fit_dask(FairStreamingPCA(3, **choices), blocks, client=processes, progress=kill_one)
     assert killed, "the fit ended before anybody was killed"
     expected = FairStreamingPCA(3, **choices).fit(X, sensitive_features={"sex": sex})
     np.testing.assert_allclose(np.abs(fitted.components_), np.abs(expected.components_), atol=1e-8)
-    processes.wait_for_workers(2, timeout=60)
-    assert killed[0] not in processes.run(os.getpid).values()
+    deadline = time.monotonic() + 60
+    while killed[0] in (alive := processes.scheduler_info()["workers"]) or len(alive) < 2:
+        assert time.monotonic() < deadline, "the cluster did not replace the worker that was killed"
+        time.sleep(0.1)
 
 
 CLUSTER = """

@@ -70,7 +70,7 @@ def explained_failures(client: Any, after: str) -> Iterator[None]:
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker
 
-    gone = (asyncio.CancelledError, concurrent.futures.CancelledError, CommClosedError, RuntimeError)
+    cancelled = (asyncio.CancelledError, concurrent.futures.CancelledError)
     try:
         yield
     except KilledWorker as error:
@@ -78,12 +78,14 @@ def explained_failures(client: Any, after: str) -> Iterator[None]:
             f"the worker of one task died again and again {after} ({error.task}): it probably ran out of "
             "memory; give workers more, or cut the data smaller (partition_rows, or more partitions)"
         ) from error
-    except gone as error:
-        if client.status == "running" and "scheduler" not in str(getattr(error, "reason", "")):
-            if isinstance(error, RuntimeError):
-                raise
-            raise RuntimeError(
-                f"blocks of X were lost with the worker that held them {after} ({error}): pass delayed "
-                "objects or a path, which can be read again, instead of scattered data"
-            ) from error
-        raise ConnectionError(f"the Dask scheduler was lost {after}: start one and fit again") from error
+    except (*cancelled, OSError, RuntimeError) as error:
+        # Only the scheduler talks to the client; workers' failures arrive as results of their tasks.
+        lost = isinstance(error, CommClosedError) or "scheduler" in str(getattr(error, "reason", ""))
+        if lost or client.status != "running":
+            raise ConnectionError(f"the Dask scheduler was lost {after}: start one and fit again") from error
+        if not isinstance(error, cancelled):
+            raise
+        raise RuntimeError(
+            f"blocks of X were lost with the worker that held them {after} ({error}): pass delayed objects "
+            "or a path, which can be read again, instead of scattered data"
+        ) from error

@@ -11,7 +11,7 @@ import numpy as np
 from fairstream.blocks import Block
 from fairstream.distributed.partitioning import Partitioned
 from fairstream.distributed.parts import Part, named_errors, without_inputs
-from fairstream.distributed.reducing import futures_of
+from fairstream.distributed.reducing import finished, futures_of
 from fairstream.learners import working_dtype
 
 
@@ -52,7 +52,7 @@ def look_at_first_rows(client: Any, data: Partitioned) -> tuple[Partitioned, Fac
     for index, part in enumerate(parts):
         inputs = tuple(futures_of(client, part.inputs))
         asked = (without_inputs(part), index, data.encoding, inputs)
-        facts = client.submit(_look, *asked, pure=False).result()
+        facts = finished(client, client.submit(_look, *asked, pure=False))
         if facts is not None:
             parts[index] = without_inputs(part, inputs)
             return Partitioned(parts, facts.encoding), facts

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +13,12 @@ from fairstream.distributed.clients import explained_failures
 from fairstream.distributed.facts import Facts
 from fairstream.distributed.partitioning import Partitioned
 from fairstream.distributed.parts import Part, RowsOfPart, named_errors, without_inputs
-from fairstream.distributed.reducing import futures_of, reduce_parts
+from fairstream.distributed.reducing import finished, futures_of, reduce_parts
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import Progress
 from fairstream.power import FairPowerMethod
 from fairstream.power.partial import PartialSums, add_partial, end_partial_step, open_step, partial_sums
-
-_ATTEMPTS = 3
 
 
 def power_rounds(
@@ -91,7 +88,7 @@ class _Rounds:
         part = self._parts[self._facts.part]
         inputs = futures_of(self._client, part.inputs)
         asked = (without_inputs(part), self._facts.encoding, inputs)
-        return self._client.submit(_head, *asked, pure=False).result()
+        return finished(self._client, self._client.submit(_head, *asked, pure=False))
 
     def row_counts(self) -> list[int]:
         """Return the rows of every part; those that do not know are read once."""
@@ -108,17 +105,13 @@ class _Rounds:
         return found
 
     def sums(self, method: FairPowerMethod, parts: Sequence[Part]) -> PartialSums:
-        """Return the sums of one step; begun again where the basis was lost with a worker."""
-        for attempt in range(_ATTEMPTS):
-            # A copy on every worker: sent once to each, and one death does not lose it.
-            basis = self._client.scatter(method, broadcast=True, hash=False)
-            try:
-                sums: PartialSums = self._reduce(parts, _add_up, _summed, basis)
-                return sums
-            except (asyncio.CancelledError, concurrent.futures.CancelledError):
-                if attempt + 1 == _ATTEMPTS or self._client.status != "running":
-                    raise
-        raise AssertionError
+        """Return the sums of one step."""
+        with warnings.catch_warnings():
+            # The basis is a task of its own, not scattered data: a task lost with a worker is done again.
+            warnings.filterwarnings("ignore", "Sending large graph")
+            basis = self._client.submit(_same, method, pure=False)
+        sums: PartialSums = self._reduce(parts, _add_up, _summed, basis)
+        return sums
 
     def _reduce(
         self, parts: Sequence[Part], work: Callable[..., Any], merge: Callable[..., Any], *shared: Any
@@ -166,6 +159,10 @@ def _blocks(part: Part, facts: Facts, inputs: Any) -> Any:
 
 def _head(part: Part, encoding: Any, inputs: Any) -> Any:
     return next(block.X[:64] for block in part.open(tuple(inputs), encoding) or () if block.n_rows)
+
+
+def _same(method: FairPowerMethod) -> FairPowerMethod:
+    return method
 
 
 def _add_up(part: Part, index: int, facts: Facts, method: FairPowerMethod, inputs: Any) -> PartialSums:

@@ -16,6 +16,7 @@ from fairstream.distributed.parts import Part, without_inputs
 
 WINDOW = 16
 FAN_IN = 4
+_SECONDS_BETWEEN_LOOKS = 2.0
 
 Work = Callable[..., Any]
 """Called on a worker with (part, index, *shared, *inputs)."""
@@ -44,9 +45,21 @@ def reduce_parts(
             waiting.append((stop, _submit_window(client, parts, next_part, stop, work, merge, shared, token)))
             next_part = stop
         done, root = waiting.popleft()
-        result = root.result()
+        result = finished(client, root)
         root.release()
         yield done, result
+
+
+def finished(client: Any, future: Any) -> Any:
+    """Wait for a result, but not for ever: what a lost scheduler promised never comes."""
+    while True:
+        try:
+            return future.result(timeout=_SECONDS_BETWEEN_LOOKS)
+        except TimeoutError:
+            if future.done():  # the task's own error
+                raise
+        if client.status != "running":
+            raise ConnectionError("the connection to the scheduler is gone")
 
 
 def _submit_window(
