@@ -232,6 +232,13 @@ def test_auto_chooses_by_width(rng):
         FairStreamingPCA().fit(wide, sensitive_features=sex)
 
 
+def test_auto_does_not_keep_eighty_large_matrices(rng):
+    X = rng.normal(size=(30, 1800))
+    many = {f"a{j}": rng.permutation(np.arange(30) % 2) for j in range(40)}
+    pca = FairStreamingPCA(2, constraint="mean").partial_fit(X, sensitive_features=many)
+    assert pca.solver_ == "sketch"
+
+
 def test_default_rank_is_four_times_what_is_needed(rng):
     X, race = rng.normal(size=(60, 3000)), np.arange(60) % 3
     pca = FairStreamingPCA(5, n_unfair=2).fit(X, sensitive_features=race)

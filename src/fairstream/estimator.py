@@ -43,8 +43,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         a steep spectrum costs much less variance.
     solver : {"auto", "exact", "sketch", "power"}, default "auto"
         "exact" keeps d x d moments; "sketch" keeps about `rank` directions, O(d rank) memory; "auto" is exact
-        up to 2,000 features unless `rank` is given. "power" is the paper's fair noisy power method, O(d k)
-        memory, two phases, nothing before both are through.
+        up to 2,000 features (fewer with very many groups) unless `rank` is given. "power" is the paper's
+        fair noisy power method, O(d k) memory, two phases, nothing before both are through.
     rank : int, optional
         Directions that the sketch resolves; by default 4 (k + unfair directions), at most d.
     block_size : int or (int, int), optional
@@ -199,12 +199,13 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         other._learner, other._subspace = moments.copy(), other._solve(moments)
         return other
 
-    def frontier(self, n_unfair: Iterable[int] = range(11), **choices: Any) -> list[FrontierPoint]:
+    def frontier(self, n_unfair: Iterable[int] | None = None, **choices: Any) -> list[FrontierPoint]:
         """Return variance kept and gaps left for every m, from the moments alone.
 
         Parameters
         ----------
-        n_unfair : iterable of int
+        n_unfair : iterable of int, optional
+            None: 0 to 10, as far as they leave room for the components.
         **choices
             `n_components`, `constraint` and `directions`, where they shall differ from the estimator's.
         """

@@ -17,6 +17,7 @@ Learner: TypeAlias = GroupMoments | FairPowerMethod
 
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
+EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
@@ -27,6 +28,12 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     check_choice("solver", solver, SOLVERS)
     if parameters["rank"] is not None and solver in ("exact", "power"):
         raise ValueError(f'rank={parameters["rank"]} has no meaning for solver="{solver}": leave it out')
+    if parameters["rank"] is not None and not (_is_whole(parameters["rank"]) and parameters["rank"] >= 1):
+        raise ValueError(f"rank={parameters['rank']!r}: give a whole number from 1, or None")
+    n_unfair = parameters["n_unfair"]
+    for m in n_unfair.values() if isinstance(n_unfair, Mapping) else [n_unfair]:
+        if not (_is_whole(m) and m >= 0):
+            raise ValueError(f"n_unfair={n_unfair!r}: give a whole number from 0, or one per attribute")
     if parameters["block_size"] is not None and solver != "power":
         raise ValueError(
             f'block_size={parameters["block_size"]} has no meaning for solver="{solver}", which takes rows '
@@ -48,8 +55,15 @@ def new_learner(parameters: Mapping[str, Any], X: Matrix, groups: Groups | None)
     if solver == "power":
         names = ("n_unfair", "constraint", "block_size", "power_steps", "on_empty_group", "random_state")
         return FairPowerMethod(d, k, dtype=dtype, **{name: parameters[name] for name in names})
-    exact = solver == "exact" or (solver == "auto" and parameters["rank"] is None and d <= EXACT_FEATURES)
+    exact = solver == "exact" or (
+        solver == "auto" and parameters["rank"] is None and _fits_exactly(d, groups)
+    )
     return GroupMoments(d, None if exact else _sketch_rank(parameters, d, groups), dtype)
+
+
+def _fits_exactly(d: int, groups: Groups | None) -> bool:
+    matrices = 1 + sum(len(column.labels) for column in (groups or {}).values())
+    return d <= EXACT_FEATURES and matrices * d * d * 16 <= EXACT_BYTES
 
 
 def working_dtype(dtype: DTypeLike) -> type[np.floating[Any]]:

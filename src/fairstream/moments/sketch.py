@@ -80,11 +80,7 @@ def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | No
 def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
     """Append Q to B after one more projection: Q was computed by differences of nearly equal numbers."""
     Q -= (Q @ B.T) @ B
-    gram = (Q @ Q.T).astype(np.float64)
-    with small_lapack():
-        lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
-        inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
-    return np.concatenate([B, inverse.astype(B.dtype) @ Q])
+    return np.concatenate([B, reorthonormalise(Q)[0]])
 
 
 def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None = None) -> FloatArray:
@@ -94,6 +90,8 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
     solved in float32, in half the time, and the columns are orthonormalised in float64 afterwards.
     """
     size, taken = len(pool), 0
+    if rank == 0:
+        return np.zeros((size, 0))
     pool = pool / max(float(np.trace(pool)), np.finfo(float).tiny)  # float32 has a narrow range
     if outside is not None:
         # Shift those columns to the bottom of the spectrum, so that none of them can lead.
