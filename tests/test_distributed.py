@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from click.testing import CliRunner
 
 from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
 from fairstream.blocks import Block
+from fairstream.cli import main
 from fairstream.linalg import principal_angles
 from fairstream.sources import open_source
 
@@ -242,7 +244,10 @@ def test_table_columns_keep_their_names(tmp_path, rows, one_thread):
     path, sensitive, _ = write_parquet(tmp_path, *rows)
     fitted = fit_dask(FairStreamingPCA(3), str(path), sensitive, client=one_thread)
     assert [*fitted.feature_names_in_[:2]] == ["f00", "f01"]
-    assert fitted.moments_.encoding is not None
+    assert fitted.moments_.encoding == fitted.subspace_.parameters["encoding"]
+    power = FairStreamingPCA(3, solver="power", power_steps=1, random_state=0)
+    fit_dask(power, str(path), sensitive, client=one_thread)
+    assert power.subspace_.parameters["encoding"] == fitted.moments_.encoding
 
 
 def test_worker_processes_open_the_files_too(tmp_path, rows, single, processes):
@@ -494,6 +499,7 @@ REFUSED = {
         "partition 1 .*'d'",
     ),
     "array in memory": (EYE, "X is a ndarray.*estimator.fit"),
+    "generator": (open_source((EYE, SEX) for _ in range(2)), "sent to a worker: a generator cannot be"),
     "mixed list": ([dask.delayed(EYE), EYE], "list with a ndarray"),
     "labels of paths": (["a.npy", "b.npy"], "labels beside several paths"),
 }
@@ -561,3 +567,47 @@ def test_a_worker_holds_a_block_and_not_its_partition(block_size, tmp_path):
     tracemalloc.stop()
     # The second case is the control: its one block is the whole partition.
     assert (peak < X.nbytes / 4) == (block_size == 500)
+
+
+# The command line -------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_fits_on_a_cluster(tmp_path, rows, single, processes):
+    path, _, _ = write_parquet(tmp_path, *rows)
+    command = ["fit", path, "-s", "sex", "-k", 3, "-o", tmp_path / "model", "--json"]
+    address = processes.scheduler.address
+    result = CliRunner().invoke(main, [*map(str, command), "--dask", address])
+    assert result.exit_code == 0, result.output
+    subspace = load(tmp_path / "model")
+    assert principal_angles(subspace.components.T, single.components_.T).max() < 1e-7
+    assert subspace.feature_names[0] == "f00"
+
+
+def test_the_command_line_starts_workers_of_its_own(tmp_path, rows, single):
+    path, _, _ = write_npy(tmp_path, *rows)
+    np.save(tmp_path / "sex.npy", rows[1])
+    command = ["fit", path, "-s", f"sex={tmp_path / 'sex.npy'}", "-k", 3, "-o", tmp_path / "model"]
+    result = subprocess.run(
+        [sys.executable, "-m", "fairstream.cli", *map(str, command), "--workers", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert principal_angles(load(tmp_path / "model").components.T, single.components_.T).max() < 1e-7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dask", "tcp://127.0.0.1:1", "--workers", "2"], "--dask and --workers"),
+        (["--workers", "2", "--every", "10", "--checkpoint", "kept"], "--every does not apply"),
+        (["--workers", "0"], "0 is not in the range"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(options, message, tmp_path):
+    np.save(tmp_path / "x.npy", EYE)
+    arguments = ["fit", tmp_path / "x.npy", "-s", 7, "-o", tmp_path / "model", *options]
+    result = CliRunner().invoke(main, [*map(str, arguments)])
+    assert result.exit_code == 2
+    assert message in result.output

@@ -20,6 +20,8 @@ from fairstream.cli.options import (
     solving_options,
     unfair_numbers,
 )
+from fairstream.distributed import fit_dask
+from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import collect_moments, fit_source
 from fairstream.inspection import moments_facts, subspace_facts
 from fairstream.learners import SOLVERS
@@ -59,6 +61,10 @@ rank_option = click.option(
     help="Rows between checkpoints.  [default: a minute]",
 )
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, if there is one.")
+@click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of this scheduler: tcp://host:8786.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Fit with N worker processes on this machine."
+)
 @output_option("The model file to write.")
 @as_json
 def fit(
@@ -75,6 +81,8 @@ def fit(
     checkpoint: Path | None,
     every: int | None,
     resume: bool,
+    dask: str | None,
+    workers: int | None,
     output: Path,
     as_json: bool,
     **reading: Any,
@@ -83,26 +91,47 @@ def fit(
 
     DATA is a .parquet (file, folder, glob), .csv, .npy, .npz, .h5, .zarr or a folder or .zip of images.
     """
-    source = open_data(data, **reading)
     choices: dict[str, Any] = {
+        "n_components": n_components,
+        "n_unfair": unfair_numbers(n_unfair),
         "constraint": constraint,
         "directions": directions,
         "solver": solver,
         "rank": rank,
     }
     choices |= {"block_size": pair(power_block), "power_steps": pair(power_steps) or 10, "random_state": seed}
-    keeping: dict[str, Any] = {"checkpoint": checkpoint, "every": every, "resume": resume}
+    keeping: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
+    client = _chosen_client(dask, workers, every)
     with progress_on_terminal("fit") as progress:
-        estimator = fit_source(
-            source,
-            n_components=n_components,
-            n_unfair=unfair_numbers(n_unfair),
-            progress=progress,
-            **choices,
-            **keeping,
-        )
+        if client is None:
+            source = open_data(data, **reading)
+            estimator = fit_source(source, every=every, progress=progress, **choices, **keeping)
+        else:
+            described: Any = open_data(data, opener=_left_to_workers, **reading)
+            path, sensitive, options = described
+            learner = FairStreamingPCA(**choices)
+            estimator = fit_dask(
+                learner, path, sensitive, client=client, progress=progress, **keeping, **options
+            )
     estimator.subspace_.save(output)
     answer({"model": str(output), **subspace_facts(estimator.subspace_)}, as_json)
+
+
+def _chosen_client(dask: str | None, workers: int | None, every: int | None) -> str | int | None:
+    """Return where the fit runs: a scheduler's address, so many workers here, or None for this process."""
+    if dask is not None and workers is not None:
+        raise click.UsageError("--dask and --workers are both given: choose one")
+    client = workers if dask is None else dask
+    if client is not None and every is not None:
+        raise click.UsageError(
+            "--every does not apply with --dask and --workers, which write after every 16 partitions"
+        )
+    return client
+
+
+def _left_to_workers(data: Path, *, sensitive: Any, **options: Any) -> Any:
+    """Stand in for `open_source` where others open the data: return what they need for it."""
+    return data, sensitive, {name: value for name, value in options.items() if value is not None}
 
 
 @click.command()

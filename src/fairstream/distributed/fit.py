@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -200,7 +201,12 @@ def _publish(estimator: FairStreamingPCA, learner: Any, facts: Facts) -> None:
     """Give the estimator what was learned, solved; a solver that refuses leaves it as it was."""
     solved = FairStreamingPCA(**estimator.get_params(deep=False))
     _set_learned(solved, learner, facts)
-    solved._subspace = solved.subspace_
+    subspace = solved.subspace_
+    if facts.encoding is not None:
+        # Moments carry it into what is solved from them; the power method does not know of tables.
+        parameters = {**subspace.parameters, "encoding": facts.encoding}
+        subspace = dataclasses.replace(subspace, parameters=parameters)
+    solved._subspace = subspace
     if not hasattr(solved, "feature_names_in_") and hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     learned = {name: value for name, value in vars(solved).items() if name not in estimator.get_params(False)}

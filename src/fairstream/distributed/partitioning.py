@@ -102,7 +102,7 @@ def partition(X: Any, sensitive: Any, partition_rows: int | None, options: Mappi
             raise ValueError(
                 "X is an open source, which has its own sensitive features and options: leave them out"
             )
-        return Partitioned([WholePart(X, n_rows=X.n_rows)], getattr(X, "encoding", None))
+        return Partitioned([_whole(X)], getattr(X, "encoding", None))
     if isinstance(X, list | tuple) and X:
         return _of_list(X, wanted)
     raise ValueError(
@@ -226,9 +226,7 @@ def _of_list(X: Sequence[Any], wanted: _Request) -> Partitioned:
     if not any(tasks) and all(isinstance(item, BlockSource) for item in X):
         if wanted.sensitive is not None or wanted.options:
             raise ValueError("X is a list of open sources, which have their own sensitive features")
-        return Partitioned(
-            [WholePart(item, n_rows=item.n_rows) for item in X], getattr(X[0], "encoding", None)
-        )
+        return Partitioned([_whole(item) for item in X], getattr(X[0], "encoding", None))
     if not all(tasks):
         raise ValueError(
             f"X is a list with a {type(X[tasks.index(False)]).__name__}: list delayed objects, futures, "
@@ -249,6 +247,14 @@ def _of_list(X: Sequence[Any], wanted: _Request) -> Partitioned:
     return Partitioned([TaskPart(f"block {i} of X", (x, labels[i]), options) for i, x in enumerate(X)])
 
 
+def _whole(source: BlockSource) -> Part:
+    try:
+        source.__reduce_ex__(4)  # asks for the state and copies nothing
+    except TypeError as error:
+        raise ValueError(f"X cannot be sent to a worker: {error}") from None
+    return WholePart(source, n_rows=source.n_rows)
+
+
 def _refuse_learned(options: Mapping[str, Any], what: str) -> None:
     for name in _LEARNED:
         if options.get(name):
@@ -262,6 +268,7 @@ def _refuse_learned(options: Mapping[str, Any], what: str) -> None:
 
 
 def _of_path(path: Path, wanted: _Request) -> Partitioned:
+    path = path.absolute()  # workers may have been started elsewhere
     source = open_source(path, **wanted.for_source())
     cut = _CUTTERS.get(type(source).__name__) or _CUTTERS.get(_inner_name(source))
     parts = cut(path, source, wanted) if cut is not None else None
@@ -295,14 +302,12 @@ def _cut_table(path: Path, source: Any, wanted: _Request) -> list[Part] | None:
     start, parts = 0, list[Part]()
     for file in parquet_paths(str(path)):
         about = pyarrow.parquet.ParquetFile(file).metadata
-        sizes = [about.row_group(j).num_rows for j in range(about.num_row_groups)]
+        ends = np.cumsum([0, *(about.row_group(j).num_rows for j in range(about.num_row_groups))])
         first = 0
         for _, stop in wanted.ranges(about.num_rows, 8 * source.n_features):
             # A row group belongs to the range that its last row is in.
-            last = first
-            while last < len(sizes) and sum(sizes[: last + 1]) <= stop:
-                last += 1
-            n_rows = sum(sizes[first:last])
+            last = int(np.searchsorted(ends[1:], stop, side="right"))
+            n_rows = int(ends[last] - ends[first])
             if n_rows:
                 options = wanted.rows(start, start + n_rows)
                 parts.append(ParquetPart(file, tuple(range(first, last)), n_rows, options))
