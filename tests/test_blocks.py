@@ -74,6 +74,17 @@ def test_two_dimensional_arrays_are_several_attributes():
     assert [*encoded] == ["sensitive_feature_0", "sensitive_feature_1"]
 
 
+def test_frames_without_names_and_masked_arrays():
+    frame = pd.DataFrame(np.array([[1, 5], [0, 5], [1, 6]]))
+    assert {name: column.codes.tolist() for name, column in encode_groups(frame, 3).items()} == {
+        "0": [1, 0, 1],
+        "1": [0, 0, 1],
+    }
+    masked = np.ma.masked_array([1, 0, 1], mask=[False, False, True])
+    assert encode_groups(masked, 3)["sensitive_feature_0"].codes.tolist() == [1, 0, -1]
+    assert encode_groups({"a": masked}, 3)["a"].labels == (0, 1)
+
+
 def test_decode_returns_the_labels():
     assert encode_groups(["f", None, "m"], 3)[NAME].decode().tolist() == ["f", None, "m"]
 

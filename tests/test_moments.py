@@ -98,12 +98,16 @@ def test_an_offset_of_ten_thousand_costs_float32_nothing(rng, rank):
 
 
 @pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, sp.csc_array])
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, sp.csc_array, sp.coo_array])
 def test_sparse_equals_dense(rng, rank, form):
     X, labels = make(rng)
     X[rng.random(X.shape) < 0.7] = 0
     sparse = GroupMoments(12, rank=rank).update(form(X), labels)
     assert_same_statistics(sparse, X, labels)
+    weights = np.arange(len(X)) % 3
+    dense = GroupMoments(12, rank=rank).update(X, labels, sample_weight=weights)
+    sparse = GroupMoments(12, rank=rank).update(form(X), labels, sample_weight=weights)
+    assert np.abs(sparse.covariance().to_dense() - dense.covariance().to_dense()).max() < 1e-10
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -301,3 +305,14 @@ def test_impossible_sizes_are_refused(arguments):
 def test_only_two_precisions():
     with pytest.raises(ValueError, match="float64 or float32"):
         GroupMoments(3, dtype=np.float16)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_the_smallest_sketches_work(rng, rank):
+    moments = GroupMoments(40, rank=rank)
+    for _ in range(5):
+        moments.update(rng.normal(size=(60, 40)), rng.integers(0, 2, 60))
+    basis = moments.gap("sensitive_feature_0", 1).basis
+    assert basis is not None
+    assert np.abs(basis[0] @ basis[0].T - np.eye(len(basis[0]))).max() < 1e-10
+    assert 0 < moments.lost_energy < 1

@@ -578,7 +578,12 @@ def test_bad_rows_are_refused_and_change_nothing():
 def test_one_group_is_not_enough():
     X, _ = sample(400)
     same = np.zeros(400, dtype=int)
-    assert streaming().update(X, same).steps_done == (0, 0)  # still waiting for a second group
+    waiting = streaming().update(X, same)
+    assert waiting.steps_done == (0, 0)  # still waiting for a second group
+    with pytest.raises(
+        NotFittedError, match="'sensitive_feature_0' has shown only 0, a gap needs two groups"
+    ):
+        _ = waiting.components
     with pytest.raises(NotEnoughGroupsError, match="first block has 1 group"):
         streaming(on_empty_group="zero").update(X, same)
     with pytest.raises(NotEnoughGroupsError, match="first block has 1 group"):
@@ -709,3 +714,28 @@ def test_products_and_bases_stay_on_their_memory(dtype):
     assert np.shares_memory(basis, dependent)
     with pytest.raises(ValueError, match="Fortran-ordered"):
         orthonormalise_in_place(np.ascontiguousarray(B))
+
+
+def test_more_mean_gaps_than_features_are_no_obstacle():
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(400, 5)), rng.integers(0, 3, (400, 2))
+    method = FairPowerMethod(5, 1, constraint="mean", power_steps=2, random_state=0)
+    method.fit_full(X, labels)  # 2 x 3 gaps of rank 4
+    U, V = method.unfair_basis, method.components
+    assert U.shape == (5, 4)
+    assert np.abs(U.T @ V).max() < 1e-12
+    for attribute, means in method.group_means.items():
+        for group in means:
+            gap = method._ledger.mean_gap(attribute, method._ledger.entries[attribute][group])
+            assert np.linalg.norm(gap - U @ (U.T @ gap)) < 1e-12
+
+
+def test_components_are_orthonormal_where_all_variance_is_unfair():
+    rng = np.random.default_rng(0)
+    sex = np.arange(200) % 2
+    X = np.zeros((200, 6))
+    X[:, 0] = rng.normal(size=200) + 5 * sex
+    method = FairPowerMethod(6, 3, power_steps=5, random_state=0).fit_full(X, sex)
+    V, U = method.components, method.unfair_basis
+    assert np.abs(V.T @ V - np.eye(3)).max() < 1e-12
+    assert np.abs(U.T @ V).max() < 1e-12

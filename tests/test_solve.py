@@ -200,6 +200,7 @@ def test_directions_at_rounding_level_are_not_nulled_silently():
         ({"n_unfair": 1.5}, "n_unfair=1.5"),
         ({"n_unfair": True}, "n_unfair=True"),
         ({"n_unfair": 99}, "n_unfair=99"),
+        ({"n_components": 2.5}, "n_components=2.5"),
         ({"n_unfair": 0, "constraint": "covariance"}, "nulls nothing"),
         ({"directions": "relative", "n_components": None}, "give n_components"),
     ],
@@ -221,6 +222,37 @@ def test_rank_deficient_data_still_gives_components_outside_u():
         V, U = subspace.components, subspace.unfair_basis
         assert np.abs(V @ V.T - np.eye(15)).max() < 1e-10
         assert np.abs(U @ V.T).max() < 1e-10
+
+
+def test_a_sketch_too_narrow_for_the_components_says_so():
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(300, 60)), np.arange(300) % 2
+    moments = GroupMoments(60, rank=3).update(X, sex)
+    with pytest.warns(FairstreamWarning, match="take a larger rank"):
+        V, _ = fair_components(moments, unfair_basis(moments), 40)
+    assert np.abs(V.T @ V - np.eye(40)).max() < 1e-10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fair_components(GroupMoments(60, rank=60).update(X, sex), unfair_basis(moments), 40)
+
+
+@pytest.mark.parametrize("constraint", ["none", "mean", "covariance", "all"])
+def test_a_frontier_without_numbers_goes_as_far_as_there_is_room(constraint):
+    X, labels = problem(5, 6, 1, 2)
+    points = frontier(summary(X, labels), 2, constraint=constraint)
+    assert [point.n_unfair for point in points] == {
+        "none": [0, 1, 2, 3, 4, 5],
+        "mean": [0, 1, 2, 3, 4, 5],
+        "covariance": [1, 2, 3, 4],
+        "all": [0, 1, 2, 3],
+    }[constraint]
+    with pytest.raises(ValueError, match="do not fit"):
+        frontier(summary(X, labels), 6)
+
+
+def test_relative_directions_of_constant_rows_are_none():
+    moments = GroupMoments(5).update(np.ones((9, 5)), [0, 1, 1] * 3)
+    assert unfair_basis(moments, 2, directions="relative", n_components=2).shape == (5, 0)
 
 
 def test_float32_is_orthonormal_to_its_precision():

@@ -165,7 +165,9 @@ def _columns(sensitive_features: object) -> list[tuple[str, Any]]:
     if isinstance(native, nw.LazyFrame):
         raise ValueError("sensitive_features is a lazy frame: collect() it first")
     if isinstance(native, nw.DataFrame):
-        return [(str(name), _series_values(native[name])) for name in native.columns]
+        # Not native[name]: a frame made from an array has integers for names, which would select rows.
+        columns = zip(native.columns, native.iter_columns(), strict=True)
+        return [(str(name), _series_values(column)) for name, column in columns]
     if isinstance(native, nw.Series):
         return [(str(native.name or "sensitive_feature_0"), _series_values(native))]
     values = _as_array("sensitive_features", sensitive_features)
@@ -190,7 +192,7 @@ def _one_column(name: str, column: Any) -> Any:
     return values
 
 
-def _series_values(series: nw.Series[Any]) -> NDArray[Any]:
+def _series_values(series: Any) -> NDArray[Any]:
     if series.dtype.is_numeric() or series.dtype == nw.Boolean:
         return np.asarray(series.to_numpy())
     return _object_array(series.to_list())
@@ -202,6 +204,9 @@ def _as_array(name: str, values: object) -> NDArray[Any]:
         raise ValueError(f"{name} is {values!r}: pass one label per row (list, array, Series or frame)")
     if sp.issparse(values):
         raise ValueError(f"{name} is a sparse matrix: pass a list, array, Series or frame")
+    if isinstance(values, np.ma.MaskedArray):
+        masked, values = np.ma.getmaskarray(values), values.data.astype(object)
+        values[masked] = None  # a masked label is an unknown one
     if isinstance(values, Sequence):
         rows = [*values]
         nested = bool(rows) and all(isinstance(row, list | tuple | np.ndarray) for row in rows)

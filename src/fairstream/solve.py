@@ -6,12 +6,14 @@ leading eigenvectors of (I - UU') Sigma (I - UU').
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from fairstream.errors import FairstreamWarning
 from fairstream.leading import leading_outside
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
@@ -56,10 +58,19 @@ def fair_components(
     if n_components is None:
         width = d if covariance.basis is None else min(len(covariance.core), d)
         n_components = width - removed
+    if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer):
+        raise ValueError(f"n_components={n_components!r}: give a whole number")
     if n_components < 1 or n_components + removed > d:
         raise ValueError(
             f"n_components={n_components} and {removed} unfair directions do not fit into n_features={d}: "
             f"together they must be at most {d}; lower n_components or n_unfair"
+        )
+    if n_components + removed > len(covariance.core) and moments.lost_energy > 1e-6:
+        warnings.warn(
+            f"the sketch holds {len(covariance.core)} directions, fewer than n_components={n_components} and "
+            f"{removed} unfair ones: the last components are arbitrary; take a larger rank",
+            FairstreamWarning,
+            stacklevel=2,
         )
     V = leading_outside(covariance, U, n_components)
     return V, np.maximum(np.diag(covariance.compress(V)), 0.0)
@@ -139,7 +150,7 @@ class FrontierPoint:
 def frontier(
     moments: GroupMoments,
     n_components: int,
-    n_unfair: Iterable[int] = range(11),
+    n_unfair: Iterable[int] | None = None,
     *,
     constraint: str = "all",
     directions: str = "absolute",
@@ -152,8 +163,8 @@ def frontier(
         What one pass left.
     n_components : int
         k, the same for every point.
-    n_unfair : iterable of int
-        The values of m, applied to every attribute.
+    n_unfair : iterable of int, optional
+        The values of m, applied to every attribute. None: 0 to 10, as far as they leave room for k.
     constraint, directions
         As in `unfair_basis`.
 
@@ -171,12 +182,16 @@ def frontier(
     >>> points[1].covariance_gap["sensitive_feature_0"] < points[0].covariance_gap["sensitive_feature_0"]
     True
     """
-    points, steps = [], [int(m) for m in n_unfair]
+    first, stop = int(constraint == "covariance"), min(11, moments.n_features)
+    steps = [*range(first, stop)] if n_unfair is None else [int(m) for m in n_unfair]
+    points: list[FrontierPoint] = []
     eigenpairs: GapEigenpairs | None = None
     if directions == "absolute" and constraint in ("covariance", "all"):
         eigenpairs = gap_eigenpairs(moments, dict.fromkeys(moments.groups, max(steps, default=0)))
     for m in steps:
         U = unfair_basis(moments, m, constraint, directions, n_components, eigenpairs=eigenpairs)
+        if n_unfair is None and points and n_components + U.shape[1] > moments.n_features:
+            break
         V, variances = fair_components(moments, U, n_components)
         total = moments.total_variance
         ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0

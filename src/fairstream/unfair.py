@@ -168,6 +168,8 @@ def _relative_columns(
     mean_basis = orthonormalise(mean_columns)
     room = moments.n_features - mean_basis.shape[1]
     width = min(n_components + sum(wanted[attribute] for attribute, _ in pairs), room)
+    if not pairs or width == 0 or moments.total_variance <= 0:
+        return []
     covariance = moments.covariance()
     window = leading_outside(covariance, mean_basis, width)
     ridge = RIDGE * np.trace(covariance.compress(window)) / width * np.eye(width)

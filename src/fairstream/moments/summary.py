@@ -119,8 +119,6 @@ class GroupMoments(Storable):
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]
         n_rows, step = X.shape[0], self._scatter.slice_rows()
-        if sp.issparse(X):
-            X = sp.csr_array(X)
         for start in range(0, n_rows, step):
             rows = slice(start, min(start + step, n_rows))
             self._absorb(X[rows], take_rows(columns, rows), None if weights is None else weights[rows])
@@ -303,8 +301,7 @@ class GroupMoments(Storable):
         return self._scatter.combine(factors, vectors, (self._weights * factors)[inside + outside])
 
     def _checked(self, X: Matrix) -> Matrix:
-        if not sp.issparse(X):
-            X = np.asanyarray(X)
+        X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
         if X.ndim != 2 or X.shape[1] != self.n_features:
             raise ValueError(f"X has shape {X.shape}, {self.n_features} columns are expected")
         if X.shape[0] == 0:

@@ -341,21 +341,26 @@ class FairPowerMethod:
         return self.plan.rows_missing(self._step, int(self._ledger.open_counts[0]))
 
     @property
+    def _what_is_missing(self) -> str:
+        missing = f"at least {self.rows_missing} rows are missing"
+        for attribute, known in self._ledger.entries.items() if self.phase == "unfair" else ():
+            if len(known) < 2:
+                shown = ", ".join(map(repr, known)) or "no known label"
+                missing += f"; {attribute!r} has shown only {shown}, a gap needs two groups"
+        return missing
+
+    @property
     def unfair_basis(self) -> FloatArray:
         """U, d x m', orthonormal columns."""
         if self._U is None:
-            raise NotFittedError(
-                f"the unfair basis is not known yet: at least {self.rows_missing} rows are missing"
-            )
+            raise NotFittedError(f"the unfair basis is not known yet: {self._what_is_missing}")
         return self._U.copy(order="F")
 
     @property
     def components(self) -> FloatArray:
         """V, d x k, orthonormal columns orthogonal to U, by falling variance."""
         if self.rows_missing or self._Q is None:
-            raise NotFittedError(
-                f"there are no components yet: at least {self.rows_missing} rows are missing"
-            )
+            raise NotFittedError(f"there are no components yet: {self._what_is_missing}")
         return self._Q.copy(order="F")
 
     @property
@@ -412,7 +417,7 @@ class FairPowerMethod:
             components.T,
             self.unfair_basis.T,
             self.mean.astype(self.plan.dtype),
-            self.explained_variance * sample,
+            (self.explained_variance * sample).astype(self.plan.dtype),
             self.total_variance * sample,
             self.n_rows,
             self.group_counts,

@@ -170,12 +170,15 @@ def orthonormalise_outside(U: FloatArray, A: FloatArray) -> FloatArray:
     """Overwrite A with an orthonormal basis of (I - UU')A that is orthogonal to U to rounding; return R.
 
     The second projection removes what rounding left in U. Only where that was much (A had almost no rank
-    outside U) is a second factorisation needed.
+    outside U) is a second factorisation needed; columns that lay in U altogether become fixed directions.
     """
     remove_span(U, A)
     R = orthonormalise_in_place(A)
     leak = remove_span(U, A)
     if np.abs(leak).max(initial=0.0) > np.sqrt(np.finfo(A.dtype).eps) / 100:
+        arbitrary = np.flatnonzero(np.linalg.norm(leak, axis=0) > 1e-3)
+        filling = np.random.default_rng(0).standard_normal((len(A), arbitrary.size), dtype=A.dtype.type)
+        A[:, arbitrary] = filling - U @ (U.T @ filling)
         orthonormalise_in_place(A)
         remove_span(U, A)
     return R
@@ -183,6 +186,9 @@ def orthonormalise_outside(U: FloatArray, A: FloatArray) -> FloatArray:
 
 def rank_revealing_basis(A: FloatArray, rtol: float) -> FloatArray:
     """Return an orthonormal basis of the unit columns of A, of A's numerical rank, on A's own memory."""
+    if A.shape[0] < A.shape[1]:  # one mean gap per group of several attributes, in few features
+        left, singular, _ = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+        return np.asfortranarray(left[:, : int(np.count_nonzero(singular > rtol * singular[0]))])
     R = orthonormalise_in_place(A)
     with small_lapack():
         left, singular, _ = scipy.linalg.svd(R, check_finite=False)
