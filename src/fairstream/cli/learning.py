@@ -124,7 +124,7 @@ def _chosen_client(dask: str | None, workers: int | None, every: int | None) -> 
     client = workers if dask is None else dask
     if client is not None and every is not None:
         raise click.UsageError(
-            "--every does not apply with --dask and --workers, which write after every 16 partitions"
+            "--every does not apply with --dask and --workers, which write about once a minute"
         )
     return client
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from fairstream.checkpoint import CheckpointFolder, environment_of, warn_of_differences
 from fairstream.distributed.clients import check_installed, connected, explained_failures
 from fairstream.distributed.facts import Facts, look_at_first_rows
+from fairstream.distributed.keeping import Keeper
 from fairstream.distributed.partitioning import Partitioned, partition
 from fairstream.distributed.parts import Part, named_errors
 from fairstream.distributed.power_rounds import power_rounds
@@ -54,7 +53,8 @@ def fit_dask(
     partition_rows : int, optional
         For paths, rows that one task reads; by default between 8 MB and 512 MB of them.
     checkpoint : path, optional
-        A folder that the merged summaries are written to as they come; the two newest are kept.
+        A folder that what has been merged is written to: about once a minute, when the fit fails, and at the
+        end. The two newest files are kept.
     resume : bool
         Go on from the newest checkpoint of the folder.
     progress : callable, optional
@@ -92,12 +92,7 @@ def fit_dask(
     if checkpoint is not None and estimator.solver == "power":
         raise ValueError('checkpoint holds merged moments, which solver="power" has none of: leave it out')
     data = partition(X, sensitive_features, partition_rows, options)
-    folder = None if checkpoint is None else CheckpointFolder(checkpoint)
-    if folder is not None and folder.files() and not resume:
-        raise ValueError(
-            f"checkpoint={str(folder.path)!r} already holds a fit: pass resume=True to go on, or name "
-            "another folder"
-        )
+    keeper = None if checkpoint is None else Keeper(checkpoint, resume, estimator, data)
     with connected(client) as running:
         with explained_failures(running, "before the first partition was read"):
             data, facts = look_at_first_rows(running, data)
@@ -109,7 +104,7 @@ def fit_dask(
         if estimator.solver == "power":
             learner: Any = power_rounds(running, estimator, data, facts, progress)
         else:
-            learner = _merged_moments(running, estimator, data, facts, folder, resume, progress)
+            learner = _merged_moments(running, estimator, data, facts, keeper, progress)
     _publish(estimator, learner, facts)
     return estimator
 
@@ -119,63 +114,35 @@ def _merged_moments(
     estimator: FairStreamingPCA,
     data: Partitioned,
     facts: Facts,
-    folder: CheckpointFolder | None,
-    resume: bool,
+    keeper: Keeper | None,
     progress: Progress | None,
 ) -> GroupMoments:
-    """Return the moments of all parts, merged window by window, and checkpointed as they grow."""
+    """Return the moments of all parts, merged window by window, and kept on disk as they grow."""
     learner = new_learner(estimator.get_params(deep=False), facts.head.X, facts.head.groups)
     assert isinstance(learner, GroupMoments)
     moments, done = learner, 0
-    environment = environment_of(None) | {"partitions": len(data.parts), "rows": data.n_rows}
-    found = folder.newest() if folder is not None and resume else None
-    if found is not None:
-        moments, done = _taken_up(found, moments, estimator, environment)
-    rank = moments.rank
-    kept = "" if folder is None else f"; what was merged is in {folder.path}, resume=True goes on from there"
-    windows = reduce_parts(client, data.parts, _summarise, _merge, (facts, rank), done)
+    if keeper is not None:
+        moments, done = keeper.taken_up(moments)
+    windows = reduce_parts(client, data.parts, _summarise, _merge, (facts, moments.rank), done)
     while done < len(data.parts):
-        with explained_failures(client, f"after {done:,} of {len(data.parts):,} partitions{kept}"):
-            done, window = next(windows)
+        kept = "" if keeper is None or not moments.n_rows else keeper.way_on
+        try:
+            with explained_failures(client, f"after {done:,} of {len(data.parts):,} partitions{kept}"):
+                upto, window = next(windows)
+        except Exception:
+            if keeper is not None:
+                keeper.write(moments, done)
+            raise
         moments.merge(window)
+        done = upto
         moments.feature_names, moments.encoding = facts.feature_names, facts.encoding
-        if folder is not None and moments.n_rows:
-            half = FairStreamingPCA(**estimator.get_params(deep=False))
-            _set_learned(half, moments.copy(), facts)
-            folder.write(half, int(moments.n_rows), {**environment, "partitions done": done})
+        if keeper is not None:
+            keeper.write_now_and_then(moments, done)
         if progress is not None:
             progress(int(moments.n_rows), data.n_rows)
+    if keeper is not None:
+        keeper.write(moments, done)
     return moments
-
-
-def _taken_up(
-    found: Any, empty: GroupMoments, estimator: FairStreamingPCA, environment: Mapping[str, Any]
-) -> tuple[GroupMoments, int]:
-    """Return the moments of a checkpoint and how many partitions they hold, or refuse another fit's."""
-    now, then = estimator.get_params(deep=False), found.estimator.get_params(deep=False)
-    differing = [name for name in now if now[name] != then[name]]
-    if differing:
-        name = differing[0]
-        raise ValueError(
-            f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then[name]!r}: "
-            "resume with that, or begin anew in another folder"
-        )
-    written = dict(found.environment)
-    done = written.pop("partitions done", None)
-    for name in ("partitions", "rows"):
-        if done is None or written.pop(name, None) != environment[name]:
-            raise ValueError(
-                f"the checkpoint {found.path.name} belongs to data cut into other partitions: resume with "
-                "the same data and partition_rows, or begin anew in another folder"
-            )
-    warn_of_differences(written, {name: environment[name] for name in environment if name in written})
-    moments: GroupMoments = found.estimator.moments_
-    if moments.n_features != empty.n_features:
-        raise ValueError(
-            f"X has {empty.n_features} features, the checkpoint {found.path.name} has {moments.n_features}: "
-            "it belongs to other data"
-        )
-    return moments, int(done or 0)
 
 
 def _summarise(part: Part, index: int, facts: Facts, rank: int | None, inputs: Any) -> GroupMoments:
