@@ -5,7 +5,7 @@ from brute_force import mean_gap, second_moment_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairstream import GroupMoments, NotEnoughGroupsError
+from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, unfair_basis
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
 
@@ -316,3 +316,45 @@ def test_the_smallest_sketches_work(rng, rank):
     assert basis is not None
     assert np.abs(basis[0] @ basis[0].T - np.eye(len(basis[0]))).max() < 1e-10
     assert 0 < moments.lost_energy < 1
+
+
+def test_one_strong_feature_does_not_cost_a_sketch_the_weak_ones(rng):
+    n, d = 4000, 200
+    sex = rng.integers(0, 2, n)
+    X = rng.normal(size=(n, d)) / np.arange(1, d + 1)
+    X[:, 5] = 1e4 * (rng.normal(size=n) + sex)
+    moments = GroupMoments(d, rank=40)
+    for start in range(0, n, 500):
+        moments.update(X[start : start + 500], sex[start : start + 500])
+    V, variances = fair_components(moments, unfair_basis(moments, constraint="mean"), 5)
+    kept = np.trace(V.T @ np.cov(X.T) @ V)
+    weak = np.delete(X, 5, axis=1)  # the strong one is the mean gap, which is nulled
+    best = np.sort(np.linalg.eigvalsh(np.cov(weak.T)))[::-1][:5].sum()
+    assert kept > 0.98 * best
+    assert variances.sum() == pytest.approx(kept, rel=0.02)
+
+
+def test_a_cut_in_which_the_groups_add_nothing_new(rng):
+    moments = GroupMoments(60, rank=8)
+    labelled = np.zeros((4, 60))
+    labelled[2:, 0] = 100
+    moments.update(labelled, [0, 0, 1, 1])
+    for _ in range(4):
+        moments.update(rng.normal(size=(50, 60)) * (np.arange(60) > 0), [None] * 50)
+    basis = moments._scatter.basis
+    assert np.abs(basis @ basis.T - np.eye(len(basis))).max() < 1e-10
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rounding_noise_is_no_direction(rng, dtype):
+    """Rows of rank 6 in 20 dimensions: later blocks bring nothing new, whatever the last digits say."""
+    X = rng.normal(size=(3000, 6)) * [100, 30, 10, 3, 1, 1] @ rng.normal(size=(6, 20))
+    sex = rng.integers(0, 2, 3000)
+    moments = GroupMoments(20, rank=20, dtype=dtype)
+    for start in range(0, 3000, 50):
+        moments.update(X[start : start + 50].astype(dtype), sex[start : start + 50])
+    basis = moments.covariance().basis[0]
+    assert len(basis) == 6
+    assert np.abs(basis @ basis.T - np.eye(6)).max() < (1e-5 if dtype == np.float32 else 1e-12)
+    exact = np.cov(X.T, ddof=0)
+    assert np.abs(moments.covariance().to_dense() - exact).max() < 1e-4 * np.abs(exact).max()

@@ -51,7 +51,8 @@ def _whitened(gram: FloatArray, noise: float, room: int) -> tuple[FloatArray, Fl
     """
     with small_lapack():
         factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=max(noise, 1e-300), lower=1)
-        r = min(int(rank), room)
+        # LAPACK never compares the first pivot, the largest diagonal entry, with the tolerance.
+        r = min(int(rank), room) if np.diag(gram).max(initial=0.0) > noise else 0
         lower = np.tril(factor[:, :r])
         inverse = scipy.linalg.solve_triangular(lower[:r], np.eye(r), lower=True, check_finite=False)
     order = pivots - 1
@@ -92,15 +93,16 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
     size, taken = len(pool), 0
     if rank == 0:
         return np.zeros((size, 0))
-    pool = pool / max(float(np.trace(pool)), np.finfo(float).tiny)  # float32 has a narrow range
     if outside is not None:
-        # Shift those columns to the bottom of the spectrum, so that none of them can lead.
+        # Take those columns out first and to the bottom of the spectrum, so that none of them can lead.
         taken = outside.shape[1]
         images = pool @ outside
-        bottom = np.eye(taken)
         cross = images @ outside.T
-        pool = pool - cross - cross.T + outside @ (outside.T @ images - bottom) @ outside.T
-    scaled = pool.astype(np.float32)
+        rounding = 1e-12 * float(np.trace(pool)) + 1e-200  # more than nothing, where nothing else is left
+        pool = pool - cross - cross.T + outside @ (outside.T @ images) @ outside.T
+        pool -= max(float(np.trace(pool)), rounding) * outside @ outside.T
+    # Float32 has a narrow range, and one strong direction outside must not cost the weak ones their digits.
+    scaled = (pool / max(float(np.abs(pool).max()), np.finfo(float).tiny)).astype(np.float32)
     leading = [size - rank + taken, size - 1]
     with small_lapack():
         _, vectors = scipy.linalg.eigh(scaled, subset_by_index=leading, check_finite=False, overwrite_a=True)
