@@ -121,7 +121,7 @@ class LeavesAFileOpen(GoodSource):
 
 class LeavesAThread(GoodSource):
     def __iter__(self):
-        threading.Thread(target=time.sleep, args=(0.5,), daemon=True).start()
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
         return super().__iter__()
 
 

@@ -195,6 +195,7 @@ def pafo_plan(
     --------
     >>> from fairstream.datasets.synthetic import synthetic_stream
     >>> stream = synthetic_stream(6, distribution="rademacher", random_state=3)
+    >>> from fairstream.theory import pafo_constants
     >>> plan = pafo_plan(pafo_constants(stream, 1), 0.5, 0.1, 0.1)
     >>> plan.n_rows == sum(b * t for b, t in zip(plan.block_size, plan.power_steps))
     True
