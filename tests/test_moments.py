@@ -358,3 +358,15 @@ def test_rounding_noise_is_no_direction(rng, dtype):
     assert np.abs(basis @ basis.T - np.eye(6)).max() < (1e-5 if dtype == np.float32 else 1e-12)
     exact = np.cov(X.T, ddof=0)
     assert np.abs(moments.covariance().to_dense() - exact).max() < 1e-4 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sparse_rows_equal_to_the_mean_bring_no_direction(rng, dtype):
+    for _ in range(30):
+        row = rng.normal(size=(1, 40)) * (rng.random((1, 40)) < 0.2)
+        moments = GroupMoments(40, rank=11, dtype=dtype)
+        for weight in (3.0, 0.7, 2.0):  # each lies at the running mean, to rounding
+            moments.update(sp.csr_array(row), [0], [weight])
+        assert len(moments._scatter.basis) == 0
+        assert moments.update(sp.csr_array(row + 1), [1], [1.0]).total_variance > 0
+        assert len(moments._scatter.basis) == 1

@@ -255,6 +255,14 @@ def test_relative_directions_of_constant_rows_are_none():
     assert unfair_basis(moments, 2, directions="relative", n_components=2).shape == (5, 0)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_relative_directions_where_the_mean_gaps_hold_all_variance(dtype):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 1)) @ rng.normal(size=(1, 6))
+    moments = GroupMoments(6, dtype=dtype).update(X, np.arange(40) % 2)
+    assert unfair_basis(moments, 2, directions="relative", n_components=2).shape == (6, 1)
+
+
 def test_float32_is_orthonormal_to_its_precision():
     X, labels = problem(7, 50, 1, 2)
     for rank in (None, 30):

@@ -168,11 +168,14 @@ def _relative_columns(
     mean_basis = orthonormalise(mean_columns)
     room = moments.n_features - mean_basis.shape[1]
     width = min(n_components + sum(wanted[attribute] for attribute, _ in pairs), room)
-    if not pairs or width == 0 or moments.total_variance <= 0:
+    if not pairs or width == 0:
         return []
     covariance = moments.covariance()
     window = leading_outside(covariance, mean_basis, width)
-    ridge = RIDGE * np.trace(covariance.compress(window)) / width * np.eye(width)
+    variance = float(np.trace(covariance.compress(window)))
+    if variance <= (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance:
+        return []  # the mean gaps hold all variance there is
+    ridge = RIDGE * variance / width * np.eye(width)
     columns = []
     for attribute, group in pairs:
         inside, outside = (moment.compress(window) for moment in moments.second_moments(attribute, group))

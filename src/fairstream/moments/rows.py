@@ -69,8 +69,15 @@ class SparseRows:
     def gram(self) -> FloatArray:
         along_origin = self.X @ self.origin
         cross = np.outer(along_origin, self.scale)
-        gram: FloatArray = (self.X @ self.X.T).toarray() - cross - cross.T
-        return gram + np.outer(self.scale, self.scale) * float(self.origin @ self.origin)
+        gram: FloatArray = (self.X @ self.X.T).toarray()
+        shift = float(self.origin @ self.origin)
+        size = gram.diagonal() + self.scale**2 * shift
+        gram = gram - cross - cross.T + np.outer(self.scale, self.scale) * shift
+        # A row that is the origin leaves rounding alone, which must not pass for a direction.
+        zero = np.flatnonzero(gram.diagonal() <= 4 * np.finfo(self.dtype).eps * size)
+        gram[zero] = 0
+        gram[:, zero] = 0
+        return gram
 
     def dot(self, A: FloatArray) -> FloatArray:
         return np.asarray(self.X @ A.T) - np.outer(self.scale, A @ self.origin.astype(A.dtype))
