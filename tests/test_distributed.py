@@ -28,6 +28,7 @@ distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
+psutil = pytest.importorskip("psutil")  # comes with distributed
 
 from fairstream.distributed import fit_dask  # noqa: E402
 from fairstream.distributed.partitioning import partition  # noqa: E402
@@ -131,7 +132,10 @@ def test_merges_are_in_order_and_of_bounded_fan_in(n_parts):
         def __init__(self, value: Any) -> None:
             self.value = value
 
-        def result(self, timeout: float) -> Any:
+        def done(self) -> bool:
+            return True
+
+        def result(self) -> Any:
             return self.value
 
         def release(self) -> None:
@@ -380,22 +384,48 @@ def test_a_worker_killed_half_way_changes_nothing(solver, rows, processes):
     X, sex = rows
     choices = {"solver": solver, "power_steps": 2, "random_state": 0} if solver == "power" else {}
     blocks = [dask.delayed(slow_rows)(X[i : i + 50], sex[i : i + 50]) for i in range(0, N_ROWS, 50)]
-    before = processes.run(os.getpid)
+    address, pid = oldest_worker(processes)
     killed: list[str] = []
 
     def kill_one(done: int, total: int | None) -> None:
         if not killed:
-            killed.append(min(before))
-            os.kill(before[killed[0]], signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+            killed.append(address)
 
     fitted = fit_dask(FairStreamingPCA(3, **choices), blocks, client=processes, progress=kill_one)
     assert killed, "the fit ended before anybody was killed"
     expected = FairStreamingPCA(3, **choices).fit(X, sensitive_features={"sex": sex})
     np.testing.assert_allclose(np.abs(fitted.components_), np.abs(expected.components_), atol=1e-8)
+    wait_for_replacement(processes, address)
+
+
+def oldest_worker(client: Any) -> tuple[str, int]:
+    """Return address and process of the worker that runs longest: one just started is not yet replaced."""
+    started = client.run(lambda: (psutil.Process().create_time(), os.getpid()))
+    address = min(started, key=started.get)
+    return address, started[address][1]
+
+
+def wait_for_replacement(client: Any, killed: str) -> None:
     deadline = time.monotonic() + 60
-    while killed[0] in (alive := processes.scheduler_info()["workers"]) or len(alive) < 2:
-        assert time.monotonic() < deadline, "the cluster did not replace the worker that was killed"
+    while killed in (alive := client.scheduler_info()["workers"]) or len(alive) < 2:
+        assert time.monotonic() < deadline, f"{killed} was not replaced: {[*alive]}"
         time.sleep(0.1)
+
+
+def test_scattered_blocks_that_died_with_their_worker_are_an_error(rows, processes):
+    X, sex = rows
+    holder, pid = oldest_worker(processes)
+    blocks = processes.scatter(
+        [(X[:900], {"sex": sex[:900]}), (X[900:], {"sex": sex[900:]})], workers=[holder]
+    )
+    fit_dask(
+        FairStreamingPCA(3), blocks, client=processes
+    )  # the control: while the worker lives, all is well
+    os.kill(pid, signal.SIGKILL)
+    wait_for_replacement(processes, holder)
+    with pytest.raises(RuntimeError, match="blocks of X were lost with the worker that held them"):
+        fit_dask(FairStreamingPCA(3), blocks, client=processes)
 
 
 CLUSTER = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -52,14 +53,12 @@ def reduce_parts(
 
 def finished(client: Any, future: Any) -> Any:
     """Wait for a result, but not for ever: what a lost scheduler promised never comes."""
-    while True:
-        try:
-            return future.result(timeout=_SECONDS_BETWEEN_LOOKS)
-        except TimeoutError:
-            if future.done():  # the task's own error
-                raise
+    while not future.done():
+        with suppress(TimeoutError):
+            future.exception(timeout=_SECONDS_BETWEEN_LOOKS)  # waits as result() does, but fetches nothing
         if client.status != "running":
             raise ConnectionError("the connection to the scheduler is gone")
+    return future.result()
 
 
 def _submit_window(
