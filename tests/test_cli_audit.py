@@ -1,0 +1,61 @@
+"""The audit command: a fitted model, rows it has not seen, three renderings and a summary."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from fairstream.cli import main
+from fairstream.datasets import load_adult
+
+pq = pytest.importorskip("pyarrow.parquet")
+READING = ["--sensitive", "sex", "--target", "income"]
+BRIEF = ["--probe", "linear", "--sample", 800]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audit")
+    adult = load_adult(backend="pyarrow")
+    pq.write_table(adult.slice(0, 4_000), folder / "seen.parquet")
+    pq.write_table(adult.slice(40_000, 1_500), folder / "unseen.parquet")
+    numbers = "age,education-num,capital-gain,capital-loss,hours-per-week,fnlwgt"
+    fit = ["fit", folder / "seen.parquet", *READING, "--features", numbers, "--standardize", "-k", 2]
+    run(*fit, "-m", 1, "-o", folder / "fair.safetensors")
+    run(*fit, "--constraint", "mean", "-o", folder / "mean.safetensors")
+    return folder
+
+
+def test_audit_writes_what_it_is_asked_for(folder):
+    files = [folder / name for name in ("report.json", "report.html", "report.md")]
+    result = run(
+        "audit", folder / "fair.safetensors", folder / "unseen.parquet", *READING,
+        "--against", "pca", "--against", folder / "mean.safetensors", *BRIEF,
+        "--json", files[0], "--html", files[1], "--markdown", files[2], "--title", "Sex & <income>",
+    )  # fmt: skip
+    assert "guesses sex with balanced accuracy" in result.stdout
+    report = json.loads(files[0].read_text())
+    names = [model["name"] for model in report["models"]]
+    assert names[:2] == ["fair", "mean"]
+    assert any("PCA" in name for name in names)
+    assert "Sex &amp; &lt;income&gt;" in files[1].read_text()
+    assert files[2].read_text().startswith("# ")
+
+
+def test_auditing_the_rows_of_the_fit_is_said_first(folder):
+    result = run("audit", folder / "fair.safetensors", folder / "seen.parquet", *READING, *BRIEF)
+    assert "train" in result.stdout.splitlines()[0]
+    unseen = run("audit", folder / "fair.safetensors", folder / "unseen.parquet", *READING, *BRIEF)
+    assert "train" not in unseen.stdout.splitlines()[0]
+
+
+def test_two_models_of_one_name_are_refused(folder):
+    fair = folder / "fair.safetensors"
+    result = run("audit", fair, folder / "unseen.parquet", *READING, "--against", fair, code=1)
+    assert "rename one of the files" in result.output
