@@ -333,6 +333,8 @@ def test_power_on_a_stream_goes_through_its_phases(data):
         ({"solver": "power", "rank": 5}, "rank=5 has no meaning"),
         ({"solver": "power", "directions": "relative"}, "needs moments"),
         ({"solver": "exact", "block_size": 5}, "block_size=5 has no meaning"),
+        ({"solver": "exact", "power_steps": 77}, "power_steps=77 has no meaning"),
+        ({"on_empty_group": "zero"}, "on_empty_group='zero' has no meaning"),
         ({"solver": "power", "block_size": (1000, 10)}, "rows are missing"),
     ],
 )

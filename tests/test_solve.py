@@ -303,3 +303,23 @@ def test_weights_that_overflow_are_refused_when_solving():
         moments.update(rng.normal(size=(50, 4)), np.arange(50) % 2, sample_weight=np.full(50, 1e40))
     with pytest.raises(ValueError, match="overflowed"):
         unfair_basis(moments)
+
+
+def test_a_mean_gap_that_nearly_is_a_gap_direction_is_nulled_to_the_last_digit():
+    """A gap of 1e5 standard deviations is almost the leading eigenvector of S; almost would leave a gap."""
+    rng = np.random.default_rng(0)
+    sex = np.repeat([0, 1], [300, 700])
+    X = rng.normal(size=(1000, 8)) * np.arange(1, 9)
+    X[sex == 1] += 1e5
+    subspace = solve(GroupMoments(8).update(X, sex), 3, 2)
+    f = X[sex == 1].mean(axis=0) - X[sex == 0].mean(axis=0)
+    assert np.linalg.norm(subspace.components @ f) < 1e-12 * np.linalg.norm(f)
+
+
+def test_a_weak_gap_beside_a_strong_feature_is_not_taken_for_rounding():
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 4000)
+    X = rng.normal(size=(4000, 10)) * np.array([1e4, *np.ones(9)])
+    X[sex == 1, 5] *= 2
+    moments = GroupMoments(10).update(X, sex)
+    assert unfair_basis(moments, 2, "covariance").shape[1] == 2

@@ -15,6 +15,7 @@ from fairstream.unfair import CONSTRAINTS, DIRECTIONS, check_choice
 
 Learner: TypeAlias = GroupMoments | FairPowerMethod
 
+POWER_ONLY = {"block_size": None, "power_steps": 10, "on_empty_group": "extend"}  # options, defaults
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
@@ -34,11 +35,12 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     for m in n_unfair.values() if isinstance(n_unfair, Mapping) else [n_unfair]:
         if not (_is_whole(m) and m >= 0):
             raise ValueError(f"n_unfair={n_unfair!r}: give a whole number from 0, or one per attribute")
-    if parameters["block_size"] is not None and solver != "power":
-        raise ValueError(
-            f'block_size={parameters["block_size"]} has no meaning for solver="{solver}", which takes rows '
-            'in any blocks: leave it out, or use solver="power"'
-        )
+    for name, default in POWER_ONLY.items():
+        if parameters[name] != default and solver != "power":
+            raise ValueError(
+                f'{name}={parameters[name]!r} has no meaning for solver="{solver}": leave it out, or use '
+                'solver="power"'
+            )
     if solver == "power" and parameters["directions"] != "absolute":
         raise ValueError('directions="relative" needs moments: use solver "exact", "sketch" or "auto"')
     if solver == "power" and parameters["n_components"] is None:

@@ -98,7 +98,10 @@ def solve(
     """
     n = moments.n_rows
     if n < 2:
-        raise ValueError(f"n_samples={n}: at least two rows are needed to see any variance")
+        raise ValueError(
+            f"n_samples={n}: at least two rows are needed to see any variance; a sample_weight counts as "
+            "repetition, so weights should sum to about the number of rows"
+        )
     U = unfair_basis(moments, n_unfair, constraint, directions, n_components)
     V, variances = fair_components(moments, U, n_components)
     to_sample = n / max(n - 1.0, np.finfo(float).eps)

@@ -56,8 +56,8 @@ def unfair_basis(
     Returns
     -------
     array (d, m')
-        Column order: second-moment directions by comparison, then mean gaps. Directions that others span
-        are left out, so m' is the true dimension.
+        Column order: mean gaps, then second-moment directions by comparison. Directions that earlier ones
+        span are left out, so m' is the true dimension; with the means first, nothing of them is left.
 
     Notes
     -----
@@ -92,8 +92,7 @@ def unfair_basis(
         columns = _absolute_columns(moments, wanted, pairs)
     else:
         columns = _relative_columns(moments, wanted, mean_columns, n_components)
-    basis = orthonormalise(np.hstack([*columns, mean_columns]))
-    return fix_signs(basis)
+    return fix_signs(orthonormalise(np.hstack([mean_columns, *columns])))
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -144,7 +143,7 @@ def _absolute_columns(
     moments: GroupMoments, wanted: Mapping[str, int], eigenpairs: GapEigenpairs
 ) -> list[FloatArray]:
     columns = []
-    noise = (1e-5 if moments.dtype == np.float32 else 1e-10) * moments.total_variance
+    noise = (1e-6 if moments.dtype == np.float32 else 1e-13) * moments.total_variance
     for (attribute, group), (values, vectors) in eigenpairs.items():
         m = wanted[attribute]
         real = int((np.abs(values[:m]) > noise).sum())

@@ -150,7 +150,11 @@ class GroupMoments(Storable):
         if other._weights[0] == 0:
             return self
         if self._weights[0] == 0:
+            known = {name: getattr(self, name) for name in ("feature_names", "encoding")}
             self.__dict__.update(other.copy().__dict__)
+            for name, value in known.items():
+                if getattr(self, name) is None:
+                    setattr(self, name, value)
             return self
         slot_of = self._register_labels({a: tuple(slots) for a, slots in other._slots.items()}, other)
         b = np.zeros_like(self._weights)
