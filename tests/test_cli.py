@@ -247,6 +247,17 @@ def test_frontier_is_the_library_s(folder):
     assert len({len(line) for line in lines}) == 1, "the columns are aligned"
 
 
+def test_frontier_ends_where_no_direction_fits(tmp_path):
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(200, 5)), rng.integers(0, 2, 200)
+    fairstream.GroupMoments(5).update(X, {"sex": sex}).save(tmp_path / "a.moments")
+    points = answer("frontier", tmp_path / "a.moments", "-k", 2)
+    assert [point["n_unfair"] for point in points] == [0, 1, 2]
+    run("frontier", tmp_path / "a.moments", "-k", 2, "-m", 10, code=1)
+    only = answer("frontier", tmp_path / "a.moments", "-k", 2, "-m", 2, "--constraint", "covariance")
+    assert [point["n_unfair"] for point in only] == [1, 2]
+
+
 def test_inspect_tells_what_a_file_holds(folder):
     model = answer("inspect", folder / "model.safetensors")
     assert model["kind"] == "FairSubspace"
@@ -344,6 +355,33 @@ def test_errors_are_one_line_without_a_traceback(arguments, code, message):
     assert "Traceback" not in result.output
     if code == 1:
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_fit(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("fairstream.cli.learning.fit_source", lambda *_, **__: pytest.fail("it was fitted"))
+    fit = ["fit", folder / "adult.parquet", "-s", "sex", "-k", 2]
+    assert "no is not a folder" in run(*fit, "-o", "no/model.safetensors", code=1).stderr
+    assert "not a regular file" in run(*fit, "-o", "/dev/null", code=1).stderr
+    with pytest.raises(pytest.fail.Exception):
+        run(*fit, "-o", tmp_path / "model.safetensors")
+
+
+def test_files_beside_the_data_are_named_when_they_cannot_be_read(folder, tmp_path):
+    fit = ["fit", folder / "adult.parquet", "-k", 2, "-o", tmp_path / "m"]
+    (tmp_path / "c.json").write_text("{")
+    assert "c.json is not JSON" in run(*fit, "-s", "sex", "--categories", tmp_path / "c.json", code=1).stderr
+    (tmp_path / "c.json").write_text("[1]")
+    assert "c.json holds no" in run(*fit, "-s", "sex", "--categories", tmp_path / "c.json", code=1).stderr
+    assert "no.txt is not a file" in run(*fit, "-s", "sex=no.txt", code=1).stderr
+
+
+def test_features_of_a_store_are_chosen_by_index(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"], file["sex"] = rng.normal(size=(100, 6)), rng.integers(0, 2, 100)
+    fit = ["fit", tmp_path / "a.h5", "-s", "sex", "-k", 1, "-o", tmp_path / "m"]
+    assert answer(*fit, "--features", "0,2,3,5")["n_features"] == 4
 
 
 def test_debug_shows_the_traceback(tmp_path):

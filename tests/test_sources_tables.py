@@ -199,6 +199,7 @@ def test_mean_fills_missing_numbers_and_shares_fill_missing_categories():
         ({"c": pa.array([None], pa.string())}, {"impute": "mean"}, "no value at all"),
         ({"a": pa.array([0], pa.timestamp("s"))}, {}, "holds timestamp"),
         ({"a": [1.0, float("inf")]}, {"standardize": True}, "infinite"),
+        ({"a": [1.0, float("inf")]}, {}, "column 'a' holds infinite values"),
         ({"a": [1.0], "s": [b"x"]}, {"sensitive": ["s"]}, "which holds binary"),
         ({"a": [1.0]}, {"impute": "median"}, "impute is 'median'"),
         ({"a": [1.0]}, {"sensitive": ["sex"]}, "sensitive names 'sex', the pyarrow table has a: name one"),
@@ -485,7 +486,7 @@ def test_another_table_is_read_alike_through_an_encoding():
     [
         ({"a": [1.0]}, {}, "features names 'c'"),
         ({"a": ["x"], "c": ["p"]}, {}, "column 'a' holds string values, the encoding wants a number"),
-        ({"a": [1.0], "c": ["z"]}, {}, "'z', which is not in categories"),
+        ({"a": [1.0], "c": ["z"]}, {}, "'z', which the encoding does not know: drop those rows"),
         ({"a": [None, 1.0], "c": ["p", "p"]}, {}, "1 missing value"),
         ({"a": [1.0], "c": ["p"]}, {"standardize": True}, "standardize does not apply beside encoding"),
         ({"a": [1.0], "c": ["p"]}, {"features": ["a"]}, "features does not apply beside encoding"),
@@ -503,3 +504,13 @@ def test_labels_passed_beside_keep_the_encoding():
     assert open_source(frame, sensitive=frame["sex"]).encoding == {
         "columns": [{"name": "a", "kind": "number", "width": 1}]
     }
+
+
+def test_row_labels_that_pandas_stored_are_no_feature(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "sex": ["f", "m", "f"]}, index=[17, 4, 99])
+    frame.to_parquet(tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet", sensitive=["sex"])
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "a.parquet").names, "the case is real"
+    assert source.feature_names == ("a",)
+    asked = open_source(tmp_path / "a.parquet", sensitive=["sex"], features=["a", "__index_level_0__"])
+    assert asked.n_features == 2

@@ -154,10 +154,7 @@ def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None
 def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a file that appears under its name, whole and on disk, only when the block ends well."""
     target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"{target.parent} is not a folder: make it before writing {target.name} into it"
-        )
+    check_target(target)
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with open(draft, "wb") as stream:
@@ -169,6 +166,17 @@ def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
+
+
+def check_target(target: Path) -> None:
+    """Refuse a name under which no file can be put: in no folder, or of a folder or device."""
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"{target.parent} is not a folder: make it before writing {target.name} into it"
+        )
+    if target.exists() and not target.is_file():
+        # A rename would put a plain file in the place of a device such as /dev/null.
+        raise FileExistsError(f"{target} is not a regular file: name a file to write")
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,8 +10,14 @@ import click
 
 from fairstream.audit import audit as audit_models
 from fairstream.audit.probes import PROBES
-from fairstream.cli.options import data_argument, load_subspace, open_data, reading_options
+from fairstream.cli.options import checked_output, data_argument, load_subspace, open_data, reading_options
 from fairstream.sinks import open_like
+
+
+def report_option(flag: str, name: str, help_text: str) -> Any:
+    """Return an option that names a file to write the report to."""
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option(flag, name, type=path, callback=checked_output, help=help_text)
 
 
 @click.command()
@@ -36,9 +42,9 @@ from fairstream.sinks import open_like
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample, folds and probes.")
 @click.option("--title", default="Fairness audit", show_default=True, help="Heading of the report.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the report as JSON.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the report as a page.")
-@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write it as Markdown.")
+@report_option("--json", "json_file", "Write the report as JSON.")
+@report_option("--html", "html_file", "Write the report as a page.")
+@report_option("--markdown", "markdown_file", "Write it as Markdown.")
 def audit(
     model: Path,
     data: Path,

@@ -13,7 +13,7 @@ import numpy as np
 from fairstream.blocks import BlockSource
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
-from fairstream.persist import load
+from fairstream.persist import check_target, load
 from fairstream.sources import open_source
 from fairstream.unfair import CONSTRAINTS, DIRECTIONS
 
@@ -95,8 +95,20 @@ solving_options = apply_options(
 def output_option(help_text: str) -> Callable[[F], F]:
     """Return the option -o, required."""
     return click.option(
-        "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help=help_text
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=checked_output,
+        required=True,
+        help=help_text,
     )
+
+
+def checked_output(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file that could not be written, before any work is done for it."""
+    if path is not None:
+        check_target(path)
+    return path
 
 
 def open_data(
@@ -117,12 +129,12 @@ def open_data(
     options = dict(map(_split_option, others))
     options |= {"standardize": True} if standardize else {}
     options |= {} if impute is None else {"impute": impute}
-    options |= {} if categories is None else {"categories": json.loads(categories.read_text())}
+    options |= {} if categories is None else {"categories": _read_categories(categories)}
     options |= {} if like is None else {"encoding": _encoding_of(like)}
     return opener(
         data,
         sensitive=_sensitive(sensitive, data),
-        features=None if features is None else [_column(name, data) for name in features.split(",")],
+        features=None if features is None else [_feature(name, data) for name in features.split(",")],
         target=None if target is None else _column(target, data),
         block_size=block_size,
         **options,
@@ -217,10 +229,29 @@ def _sensitive(values: tuple[str, ...], data: Path) -> Any:
     return [_column(value, data) for value in values]
 
 
+def _read_categories(file: Path) -> dict[str, Any]:
+    try:
+        categories = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON ({error}): write {{column: [values]}}") from None
+    if not isinstance(categories, dict) or not all(isinstance(of, list | None) for of in categories.values()):
+        raise ValueError(f"{file} holds no lists of categories: write {{column: [values]}}")
+    return categories
+
+
 def _read_labels(file: Path) -> Any:
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{file} is not a file: name one with a label per row, as in --sensitive NAME=FILE"
+        )
     if file.suffix == ".npy":
         return np.load(file, allow_pickle=False)
     return [line or None for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _feature(name: str, data: Path) -> str | int:
+    """Return a feature's name, or its index: in a store only labels and target have names."""
+    return int(name) if data.suffix in (".h5", ".hdf5", ".zarr") and name.isdigit() else _column(name, data)
 
 
 def _column(name: str, data: Path) -> str | int:

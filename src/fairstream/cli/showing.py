@@ -33,19 +33,18 @@ from fairstream.unfair import CONSTRAINTS, DIRECTIONS
     "--n-unfair",
     "largest",
     type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="Largest m.",
+    help="Largest m.  [default: 10, or what leaves room for k]",
 )
 @click.option("--constraint", type=click.Choice(CONSTRAINTS), default="all", show_default=True)
 @click.option("--directions", type=click.Choice(DIRECTIONS), default="absolute", show_default=True)
 @as_json
 def frontier(
-    file: Path, n_components: int, largest: int, constraint: str, directions: str, as_json: bool
+    file: Path, n_components: int, largest: int | None, constraint: str, directions: str, as_json: bool
 ) -> None:
     """Show, for every m, the variance kept and the gaps left, from a moments FILE alone."""
+    steps = None if largest is None else range(int(constraint == "covariance"), largest + 1)
     points = frontier_of(
-        load_moments(file), n_components, range(largest + 1), constraint=constraint, directions=directions
+        load_moments(file), n_components, steps, constraint=constraint, directions=directions
     )
     answer_table([point.to_dict() for point in points], as_json)
 

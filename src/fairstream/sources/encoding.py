@@ -57,10 +57,7 @@ class NumberColumn:
     def learn(self, column: Any) -> None:
         """Add a part of the column: Chan's update of count, mean and scatter, so large offsets do no harm."""
         values = _numbers(column)
-        if np.isinf(values).any():
-            raise ValueError(
-                f"column {self.name!r} holds infinite values: clean them, or leave it out of features"
-            )
+        self._refuse_infinite(values)
         missing = np.isnan(values)
         self._missing += int(missing.any(axis=1).sum())
         count = (~missing).sum(axis=0)
@@ -96,9 +93,16 @@ class NumberColumn:
             if self._fill is None:
                 raise missing_values(self.name, int(missing.any(axis=1).sum()), where)
             values = np.where(missing, self._fill, values)
+        self._refuse_infinite(values)
         if self._centre is not None and self._scale is not None:
             values = (values - self._centre) / self._scale
         out[:] = values
+
+    def _refuse_infinite(self, values: NDArray[np.float64]) -> None:
+        if np.isinf(values).any():
+            raise ValueError(
+                f"column {self.name!r} holds infinite values: clean them, or leave it out of features"
+            )
 
     def to_state(self) -> dict[str, Any]:
         """Return what encoding needs as plain data."""
@@ -131,6 +135,7 @@ class CategoryColumn:
         self._counts: dict[Hashable, int] = dict.fromkeys(categories or (), 0)
         self._fill: NDArray[np.float64] | None = None
         self._missing = 0
+        self._restored = False
         if categories is not None and (not categories or len(self._counts) < len(categories)):
             raise ValueError(f"categories[{name!r}] is {categories!r}: list each category once, at least one")
 
@@ -206,16 +211,17 @@ class CategoryColumn:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `to_state` returned (the categories were given)."""
+        self._restored = True
         if "fill" in state:
             self._fill = np.array(state["fill"], dtype=np.float64)
 
     def _unseen(self, values: list[Any]) -> ValueError:
         origin = "is not in categories" if self._given else "was not there in the first pass"
         more = f" and {len(values) - 1} more" if len(values) > 1 else ""
-        return ValueError(
-            f"column {self.name!r} holds {values[0]!r}{more}, which {origin}: "
-            f"list every category in categories={{{self.name!r}: [...]}}"
-        )
+        listing = f"list every category in categories={{{self.name!r}: [...]}}"
+        if self._restored:
+            origin, listing = "the encoding does not know", f"drop those rows, or fit again and {listing}"
+        return ValueError(f"column {self.name!r} holds {values[0]!r}{more}, which {origin}: {listing}")
 
 
 @dataclass

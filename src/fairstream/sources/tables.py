@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from fairstream.sources.table_readers import (
     TableReader,
     parquet_paths,
 )
+
+# pandas stores the row labels of a frame under such a name: identifiers, not features.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class TableSource:
@@ -67,7 +71,11 @@ class TableSource:
         check_columns(reader, sensitive=sensitive, features=features or (), target=targets)
         left_out = {target} if keep_sensitive else {target, *sensitive, *hidden}
         chosen = (
-            [name for name in reader.schema.names if name not in left_out]
+            [
+                name
+                for name in reader.schema.names
+                if name not in left_out and not _PANDAS_INDEX.fullmatch(name)
+            ]
             if features is None
             else [*features]
         )
