@@ -127,3 +127,11 @@ def test_a_rare_group_in_wide_rows_can_be_probed():
     Z = rng.normal(size=(600, 90))
     Z[groups == 1] *= 2
     assert probe(Z, groups, "quadratic").auc.value > 0.9
+
+
+@pytest.mark.parametrize("kind", ["trees", "mlp"])
+def test_many_small_groups_are_probed_without_early_stopping(kind):
+    # Five groups of ten: a tenth of the rows set aside could not hold all five.
+    groups = np.repeat(np.arange(5), 10)
+    Z = np.random.default_rng(0).normal(size=(50, 3))
+    assert probe(Z, groups, kind).n_rows == 50

@@ -15,6 +15,9 @@ from fairstream.audit import audit, downstream, metrics
 from fairstream.audit.mmd import median_squared_distance, mmd2
 from fairstream.audit.stream import ArrayBlocks, survey
 from fairstream.blocks import Block, encode_groups, take_rows
+from fairstream.fitting import fit_source
+from fairstream.sinks import open_like
+from fairstream.sources import open_source
 
 QUICK = {"probes": ["linear"], "n_permutations": 0}
 
@@ -385,3 +388,49 @@ def test_very_wide_rows_are_audited_through_a_sketch():
     )
     assert pca.leaks[0].probes[0].auc.value > 0.95 > ours.leaks[0].probes[0].auc.value
     assert report.raw[0].n_features == 200
+
+
+def test_a_target_that_cannot_be_classified_is_refused_before_any_probe(fair):
+    X, sex = planted(600, seed=5)
+    said = []
+    rare = np.zeros(600, dtype=int)
+    rare[:6] = 1
+    with pytest.raises(ValueError, match="raise downstream_rows"):
+        audit(fair, X, sex, rare, downstream_rows=100, announce=said.append, **QUICK)
+    missing = np.array(["a", "b"] * 300, dtype=object)
+    missing[7] = None
+    with pytest.raises(ValueError, match="y is missing in 1 of the 600 sampled rows"):
+        audit(fair, X, sex, missing, announce=said.append, **QUICK)
+    assert not any("probing" in line for line in said)
+
+
+def scaled_tables(folder):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    paths = []
+    for seed in (1, 2):
+        X, sex = planted(800, seed=seed)
+        paths.append(folder / f"{seed}.parquet")
+        pd.DataFrame(X, columns=[f"x{j}" for j in range(12)]).assign(**sex).to_parquet(paths[-1])
+    return paths
+
+
+def test_a_path_is_read_as_the_model_s_own_table_was(tmp_path):
+    seen, unseen = scaled_tables(tmp_path)
+    model = fit_source(open_source(seen, sensitive=["sex"], standardize=True), n_components=3).subspace_
+    report = audit(model, unseen, "sex", **QUICK)
+    same = audit(model, open_like(model, unseen, sensitive=["sex"]), **QUICK)
+    assert report.data.digest == same.data.digest
+    assert "encoding" not in report.models[0].parameters, "categories are values of the data"
+
+
+def test_rows_scaled_otherwise_than_the_fit_are_refused(tmp_path):
+    seen, unseen = scaled_tables(tmp_path)
+    first, other = (
+        fit_source(open_source(path, sensitive=["sex"], standardize=True), n_components=3).subspace_
+        for path in (seen, unseen)
+    )
+    with pytest.raises(ValueError, match="encoded or scaled otherwise"):
+        audit(first, open_source(unseen, sensitive=["sex"], standardize=True), **QUICK)
+    with pytest.raises(ValueError, match="second was fitted on columns"):
+        audit({"first": first, "second": other}, unseen, "sex", **QUICK)

@@ -97,6 +97,12 @@ def classify(
 
 def check_target(labels: NDArray[Any]) -> None:
     """Refuse a target that is no class label."""
+    n_missing = sum(value is None or value != value for value in labels.tolist())
+    if n_missing:
+        raise ValueError(
+            f"y is missing in {n_missing:,} of the {len(labels):,} sampled rows: drop such rows, or leave y "
+            "out to skip the downstream task"
+        )
     values, counts = np.unique(labels, return_counts=True)
     if len(values) > MAX_LABELS:
         raise ValueError(
@@ -105,7 +111,8 @@ def check_target(labels: NDArray[Any]) -> None:
     if len(values) < 2 or counts.min() < 5:
         raise ValueError(
             f"y has {len(values)} different values, the rarest in {counts.min()} rows: a classifier needs "
-            "two classes with five rows each; leave y out to skip the downstream task"
+            "two classes with five rows each; raise downstream_rows, or leave y out to skip the downstream "
+            "task"
         )
 
 

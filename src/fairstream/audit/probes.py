@@ -116,7 +116,7 @@ def probe(
     aucs, variances = [], []
     predicted = np.empty_like(codes)
     for fit_rows, score_rows in folds.split(Z, codes):
-        model = build(len(fit_rows), Z.shape[1], seed)
+        model = build(len(fit_rows), Z.shape[1], n_groups, seed)
         with one_thread():
             scores, guess = _fit_and_score(model, Z, codes, fit_rows, score_rows)
         auc, variance = auc_with_variance(scores, codes[score_rows])
@@ -246,11 +246,16 @@ def _known_rows(Z: ArrayLike, groups: ArrayLike) -> tuple[FloatArray, NDArray[np
     return Z[known], codes.astype(np.intp)
 
 
-def _linear(n_rows: int, n_columns: int, seed: int) -> Pipeline:
+def _can_stop_early(n_rows: int, n_groups: int) -> bool:
+    """Whether a tenth of the rows, set aside to know when to stop, can hold every group."""
+    return n_rows >= 10 * n_groups
+
+
+def _linear(n_rows: int, n_columns: int, n_groups: int, seed: int) -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
 
 
-def _quadratic(n_rows: int, n_columns: int, seed: int) -> Pipeline:
+def _quadratic(n_rows: int, n_columns: int, n_groups: int, seed: int) -> Pipeline:
     if n_columns > QUADRATIC_FEATURES:
         # Too wide for all products. Not Gaussian discriminants: a rare group has fewer rows than columns.
         kernel = {"kernel": "polynomial", "degree": 2, "gamma": 1 / n_columns, "coef0": 1}
@@ -265,24 +270,24 @@ def _with_squares(Z: FloatArray) -> FloatArray:
     return np.hstack([Z, Z**2])
 
 
-def _kernel(n_rows: int, n_columns: int, seed: int) -> Pipeline:
+def _kernel(n_rows: int, n_columns: int, n_groups: int, seed: int) -> Pipeline:
     if n_rows <= EXACT_KERNEL_ROWS:
         return make_pipeline(StandardScaler(), SVC(class_weight="balanced", random_state=seed))
     features = Nystroem(gamma=1 / n_columns, n_components=min(256, n_rows // 2), random_state=seed)
     return make_pipeline(StandardScaler(), features, LogisticRegression(C=10.0, max_iter=300))
 
 
-def _trees(n_rows: int, n_columns: int, seed: int) -> HistGradientBoostingClassifier:
-    return HistGradientBoostingClassifier(early_stopping=True, random_state=seed)
+def _trees(n_rows: int, n_columns: int, n_groups: int, seed: int) -> HistGradientBoostingClassifier:
+    return HistGradientBoostingClassifier(early_stopping=_can_stop_early(n_rows, n_groups), random_state=seed)
 
 
-def _mlp(n_rows: int, n_columns: int, seed: int) -> Pipeline:
+def _mlp(n_rows: int, n_columns: int, n_groups: int, seed: int) -> Pipeline:
     network = MLPClassifier(
         (64, 32),
         alpha=1e-3,
         batch_size=min(512, n_rows // 4),
         learning_rate_init=4e-3,
-        early_stopping=True,
+        early_stopping=_can_stop_early(n_rows, n_groups),
         n_iter_no_change=6,
         max_iter=60,
         random_state=seed,
@@ -290,7 +295,7 @@ def _mlp(n_rows: int, n_columns: int, seed: int) -> Pipeline:
     return make_pipeline(StandardScaler(), network)
 
 
-PROBES: dict[str, Callable[[int, int, int], Any]] = {
+PROBES: dict[str, Callable[[int, int, int, int], Any]] = {
     "linear": _linear,
     "quadratic": _quadratic,
     "kernel": _kernel,
@@ -299,7 +304,7 @@ PROBES: dict[str, Callable[[int, int, int], Any]] = {
 }
 
 
-def _builder(kind: str) -> Callable[[int, int, int], Any]:
+def _builder(kind: str) -> Callable[[int, int, int, int], Any]:
     if kind not in PROBES:
         raise ValueError(f"kind is {kind!r}: choose one of {', '.join(PROBES)}")
     return PROBES[kind]

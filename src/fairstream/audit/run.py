@@ -26,6 +26,7 @@ from fairstream.audit.setting import (
     N_FOLDS,
     PROBED_ROWS,
     Setting,
+    check_encodings,
     check_options,
     check_widths,
     data_summary,
@@ -129,12 +130,14 @@ def audit(
     check_options(options)
     say = announce or (lambda line: None)
     subjects = as_subjects(model)
-    source = as_source(X, sensitive_features, y)
+    encoding = next((subject.encoding for subject in subjects if subject.encoding is not None), None)
+    source = as_source(X, sensitive_features, y, encoding=encoding)
     check_widths(subjects, source.n_features)
+    check_encodings(subjects, source)
     say("reading the data: moments, sample, digest")
     found = survey(source, sample_rows=sample_rows, seed=random_state)
     if found.sample.target is not None:
-        check_target(found.sample.target)
+        check_target(found.sample.target[_spread_rows(len(found.sample.X), downstream_rows)])
     kept = kept_groups(found.moments, min_group_size)
     if not kept:
         raise ValueError(
@@ -143,7 +146,9 @@ def audit(
         )
     training = None
     if train is not None:
-        training = survey(as_source(*train), sample_rows=sample_rows, seed=random_state).sample
+        training = survey(
+            as_source(*train, encoding=encoding), sample_rows=sample_rows, seed=random_state
+        ).sample
     subjects = [_checked_linear(subject, found.sample) for subject in subjects]
     controls = _controls(subjects, found)
     say("reading the data again: every embedding's moments")

@@ -13,6 +13,7 @@ from fairstream.audit.probes import PROBES
 from fairstream.audit.report import AttributeSummary, DataSummary
 from fairstream.audit.stream import EmbeddingMoments, Sample, Survey
 from fairstream.audit.subjects import Subject
+from fairstream.blocks import BlockSource
 
 N_FOLDS = 5
 PROBED_ROWS = 2 * N_FOLDS  # of a group in the sample, to probe it at all
@@ -109,4 +110,15 @@ def check_widths(subjects: list[Subject], n_features: int) -> None:
             raise ValueError(
                 f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the "
                 "same columns"
+            )
+
+
+def check_encodings(subjects: list[Subject], source: BlockSource) -> None:
+    """Refuse a table whose columns became other features, or others in scale, than those of the fit."""
+    used = getattr(source, "encoding", None)
+    for subject in subjects:
+        if used is not None and subject.encoding is not None and dict(subject.encoding) != dict(used):
+            raise ValueError(
+                f"{subject.name} was fitted on columns that were encoded or scaled otherwise: open the data "
+                "with fairstream.sinks.open_like, and fit models to be compared on one encoding (fit --like)"
             )

@@ -86,7 +86,7 @@ class _ChosenAttributes:
     def __init__(self, source: BlockSource, attributes: list[str]) -> None:
         self._source, self._attributes = source, attributes
         self.n_features, self.feature_names = source.n_features, source.feature_names
-        self.n_rows = source.n_rows
+        self.n_rows, self.encoding = source.n_rows, getattr(source, "encoding", None)
 
     def __iter__(self) -> Iterator[Block]:
         for block in self._source:
@@ -99,13 +99,19 @@ class _ChosenAttributes:
             yield Block(block.X, {name: block.groups[name] for name in self._attributes}, block.target)
 
 
-def as_source(X: Any, sensitive_features: object = None, y: Any = None) -> BlockSource:
-    """Return blocks for arrays, a path (through `open_source`) or a source with its own labels."""
+def as_source(
+    X: Any, sensitive_features: object = None, y: Any = None, *, encoding: Mapping[str, Any] | None = None
+) -> BlockSource:
+    """Return blocks for arrays, a path (through `open_source`) or a source with its own labels.
+
+    A path is read with `encoding`, that of the models.
+    """
     if isinstance(X, str | Path):
         from fairstream.sources import open_source
 
         named = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
-        return open_source(X, sensitive=named, target=y)
+        options: dict[str, Any] = {} if encoding is None else {"encoding": encoding}
+        return open_source(X, sensitive=named, target=y, **options)
     if not isinstance(X, BlockSource):
         if sensitive_features is None:
             raise ValueError("sensitive_features is None: pass one label per row of X")

@@ -21,7 +21,7 @@ class Subject:
 
     `total_variance` is that of the training rows with divisor n, as the moments have it.
     `components` (k x d) and `mean` are None where the embedding is not linear; `moments` holds the training
-    moments where the estimator still has them.
+    moments where the estimator still has them; `encoding` says how table columns became features.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Subject:
     total_variance: float | None = None
     moments: GroupMoments | None = None
     feature_names: tuple[str, ...] | None = None
+    encoding: Mapping[str, Any] | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -149,6 +150,8 @@ def _as_subject(name: str, model: Any) -> Subject:
 
 def _our_subject(name: str, model: Any, result: Any) -> Subject:
     rows = getattr(result, "n_rows", None)
+    settings = dict(getattr(result, "parameters", {}))
+    encoding = settings.pop("encoding", None)  # lists every category: not for a report
     return Subject(
         name=name,
         kind=type(model).__name__,
@@ -160,7 +163,8 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         total_variance=None if not rows else float(result.total_variance) * (rows - 1) / rows,
         moments=getattr(model, "moments_", None),
         feature_names=getattr(result, "feature_names", None),
-        parameters=_parameters(model) or plain_parameter(getattr(result, "parameters", {})),
+        encoding=encoding,
+        parameters=_parameters(model) or plain_parameter(settings),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ import click
 
 from fairstream.audit import audit as audit_models
 from fairstream.audit.probes import PROBES
-from fairstream.cli.options import checked_output, data_argument, load_subspace, open_data, reading_options
+from fairstream.cli.options import F, checked_output, data_argument, load_subspace, open_data, reading_options
 from fairstream.sinks import open_like
 
 
-def report_option(flag: str, name: str, help_text: str) -> Any:
+def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
     """Return an option that names a file to write the report to."""
     path = click.Path(path_type=Path, dir_okay=False)
     return click.option(flag, name, type=path, callback=checked_output, help=help_text)
