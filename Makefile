@@ -20,7 +20,7 @@ demo: $(STAMP)  ## Fit a fair subspace on a stream and show what plain PCA leaks
 	$(BIN)/python -m fairstream.demo
 
 test: $(STAMP)  ## Run the tests
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -q
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -q
 
 check: $(STAMP)  ## Lint, types, import direction
 	@$(BIN)/ruff check --quiet .
