@@ -131,3 +131,11 @@ def test_elements_escape_all_but_markup():
     assert tag("b", tag("i", "x")) == "<b><i>x</i></b>"
     assert tag("b", "a\x00\x1bb\ud800") == "<b>ab</b>"
     assert len(shown("x" * 10_000)) == 62
+
+
+def test_a_label_that_utf8_does_not_know_is_still_written(report, tmp_path):
+    odd = dataclasses.replace(report, title="half a pair \ud800")
+    for write, name in ((odd.to_json, "a.json"), (odd.to_html, "a.html"), (odd.to_markdown, "a.md")):
+        write(tmp_path / name)
+        assert "half a pair" in (tmp_path / name).read_text(encoding="utf-8")
+    assert len([*tmp_path.iterdir()]) == 3, "no draft is left behind"

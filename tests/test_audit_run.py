@@ -401,6 +401,9 @@ def test_a_target_that_cannot_be_classified_is_refused_before_any_probe(fair):
     missing[7] = None
     with pytest.raises(ValueError, match="y is missing in 1 of the 600 sampled rows"):
         audit(fair, X, sex, missing, announce=said.append, **QUICK)
+    whole = np.array(["a", "b"] * 300)
+    with pytest.raises(ValueError, match="y is missing in 1"):
+        audit(fair, X, sex, whole, train=(X, sex, missing), announce=said.append, **QUICK)
     assert not any("probing" in line for line in said)
 
 

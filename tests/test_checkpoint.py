@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, load
 from fairstream.checkpoint import CheckpointFolder
 from fairstream.fitting import fit_source
-from fairstream.interrupts import signals_held_back
+from fairstream.interrupts import FitInterrupted, signals_held_back
 from fairstream.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
@@ -223,6 +223,26 @@ def test_the_same_environment_does_not_warn(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted(folder, resume=True)
+
+
+def test_a_signal_while_rows_are_read_past_stops_at_once(tmp_path):
+    folder, read = interrupted_folder(tmp_path), []
+
+    class Signalled(fit_worker.Slow):
+        def __iter__(self):
+            for block in super().__iter__():
+                read.append(block.n_rows)
+                if len(read) == 3:
+                    signal.raise_signal(signal.SIGTERM)
+                yield block
+
+    before = CheckpointFolder(folder).files()
+    source = Signalled(fit_worker.labelled_source(), 0)
+    with threadpool_limits(1), pytest.raises(FitInterrupted, match="reading past 1,000 rows") as stopped:
+        fit_source(source, checkpoint=folder, resume=True, n_components=3)
+    assert stopped.value.signal_number == signal.SIGTERM
+    assert len(read) == 3
+    assert CheckpointFolder(folder).files() == before
 
 
 def test_other_parameters_are_refused(tmp_path):

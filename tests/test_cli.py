@@ -395,6 +395,12 @@ def test_a_model_is_not_moments_and_moments_are_no_model(folder, tmp_path):
     assert "fairstream solve" in run(*arguments, code=1).stderr
 
 
+def test_a_matrix_for_a_model_of_a_table_is_refused(folder, tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((3, 2)))
+    how = ["transform", folder / "model.safetensors", tmp_path / "a.npy", "-o", tmp_path / "e.npy"]
+    assert "a.npy is a matrix, the model was fitted on a table" in run(*how, code=1).stderr
+
+
 def test_a_missing_column_is_named(folder, tmp_path):
     result = run("fit", folder / "adult.parquet", "-s", "gender", "-o", tmp_path / "x", code=1)
     assert "'gender'" in result.stderr

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from fairstream.blocks import Block, BlockSource
 from fairstream.checkpoint import Checkpoint, CheckpointFolder, environment_of, warn_of_differences
 from fairstream.estimator import FairStreamingPCA
-from fairstream.interrupts import FitInterrupted, signals_held_back
+from fairstream.interrupts import FitInterrupted, PendingSignal, signals_held_back
 from fairstream.learners import working_dtype
 from fairstream.moments import GroupMoments
 from fairstream.persist import PathLike
@@ -150,7 +150,7 @@ def _fit_with_checkpoints(
         rows = saved_rows = skipped
     saved_at = time.monotonic()
     with signals_held_back() as pending:
-        for block, rows in _counted(source, skipped):
+        for block, rows in _counted(source, skipped, pending):
             _learn(estimator, block, source)
             _report(progress, rows, source)
             due = (
@@ -171,11 +171,21 @@ def _fit_with_checkpoints(
     return estimator
 
 
-def _counted(source: BlockSource, done: int) -> Iterator[tuple[Block, int]]:
-    """Yield the blocks that hold rows beyond the first `done`, each with the rows read so far."""
+def _counted(
+    source: BlockSource, done: int, pending: PendingSignal | None = None
+) -> Iterator[tuple[Block, int]]:
+    """Yield the blocks that hold rows beyond the first `done`, each with the rows read so far.
+
+    A signal that comes while rows are read past stops at once: their checkpoint is already there.
+    """
     rows = 0
     for block in source:
         start, rows = rows, rows + block.n_rows
+        if rows <= done and pending is not None and pending.number is not None:
+            raise FitInterrupted(
+                f"stopped while reading past {done:,} rows that are already learned, resume=True goes on",
+                pending.number,
+            )
         if rows > done:
             # A checkpoint written with other blocks may end within this one.
             yield cut_block(block, max(done - start, 0), block.n_rows), rows

@@ -16,6 +16,8 @@ from fairstream.model import FairSubspace
 from fairstream.persist import PathLike, atomic_file
 from fairstream.sources import open_source
 
+_MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
+
 Write: TypeAlias = Callable[[FloatArray], None]
 Progress: TypeAlias = Callable[[int, int | None], object]
 
@@ -37,6 +39,10 @@ def open_like(model: FairSubspace, data: Any, **options: Any) -> BlockSource:
     3
     """
     encoding = model.parameters.get("encoding")
+    if encoding is not None and isinstance(data, str | Path) and Path(data).suffix.lower() in _MATRICES:
+        raise ValueError(
+            f"{data} is a matrix, the model was fitted on a table: pass a table with its columns"
+        )
     source = open_source(data, **(options if encoding is None else {**options, "encoding": encoding}))
     if source.n_features != model.n_features:
         raise ValueError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairstream.audit.probes import Estimate, ProbeResult
+from fairstream.persist import atomic_file
 
 FORMAT = "fairstream.audit"
 FORMAT_VERSION = 1
@@ -300,10 +301,8 @@ def _plain(value: Any) -> Any:
 
 
 def _written(text: str, path: str | Path | None) -> str:
-    """Write through a file beside the target and rename it, so that a reader never sees half a report."""
+    """Write the whole report or nothing; half a surrogate pair, which UTF-8 does not know, becomes "?"."""
     if path is not None:
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.part")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
+        with atomic_file(path) as stream:
+            stream.write(text.encode("utf-8", errors="replace"))
     return text

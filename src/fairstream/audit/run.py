@@ -149,6 +149,8 @@ def audit(
         training = survey(
             as_source(*train, encoding=encoding), sample_rows=sample_rows, seed=random_state
         ).sample
+        if found.sample.target is not None and training.target is not None:
+            check_target(training.target[_spread_rows(len(training.X), downstream_rows)])
     subjects = [_checked_linear(subject, found.sample) for subject in subjects]
     controls = _controls(subjects, found)
     say("reading the data again: every embedding's moments")
