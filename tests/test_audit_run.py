@@ -424,6 +424,9 @@ def test_a_path_is_read_as_the_model_s_own_table_was(tmp_path):
     report = audit(model, unseen, "sex", **QUICK)
     same = audit(model, open_like(model, unseen, sensitive=["sex"]), **QUICK)
     assert report.data.digest == same.data.digest
+    frame = pytest.importorskip("pandas").read_parquet(unseen)
+    framed = audit(model, frame, {"sex": frame["sex"]}, **QUICK)
+    assert framed.data.digest == same.data.digest, "a frame in memory as well"
     assert "encoding" not in report.models[0].parameters, "categories are values of the data"
 
 

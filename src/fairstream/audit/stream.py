@@ -104,7 +104,7 @@ def as_source(
 ) -> BlockSource:
     """Return blocks for arrays, a path (through `open_source`) or a source with its own labels.
 
-    A path is read with `encoding`, that of the models.
+    A path or a frame is read with `encoding`, that of the models.
     """
     if isinstance(X, str | Path):
         from fairstream.sources import open_source
@@ -115,7 +115,7 @@ def as_source(
     if not isinstance(X, BlockSource):
         if sensitive_features is None:
             raise ValueError("sensitive_features is None: pass one label per row of X")
-        return ArrayBlocks(X, sensitive_features, y)
+        return ArrayBlocks(_encoded(X, encoding), sensitive_features, y)
     if y is not None:
         raise ValueError("y is given beside a source: open the source with its target instead")
     if sensitive_features is None:
@@ -127,6 +127,18 @@ def as_source(
             "attributes, or leave it out to audit them all"
         )
     return _ChosenAttributes(X, [*names])
+
+
+def _encoded(X: Any, encoding: Mapping[str, Any] | None) -> Any:
+    """Turn a frame like the one behind the models into their features; leave any other data as they are."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if encoding is None or not isinstance(frame, nw.DataFrame):
+        return X
+    if not {column["name"] for column in encoding["columns"]} <= set(frame.columns):
+        return X
+    from fairstream.sources import open_source
+
+    return np.concatenate([_dense(block.X) for block in open_source(X, encoding=encoding)])
 
 
 def survey(source: BlockSource, *, sample_rows: int, seed: int) -> Survey:
