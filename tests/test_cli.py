@@ -384,6 +384,14 @@ def test_features_of_a_store_are_chosen_by_index(tmp_path):
     assert answer(*fit, "--features", "0,2,3,5")["n_features"] == 4
 
 
+def test_the_way_out_is_told_as_it_is_typed(folder, tmp_path):
+    fit = ["fit", folder / "adult.parquet", "-s", "sex", "-k", 2, "-o", tmp_path / "m"]
+    assert "pass --impute mean" in run(*fit, code=1).stderr
+    fit += ["--impute", "mean", "--checkpoint", tmp_path / "checkpoints"]
+    run(*fit)
+    assert "pass --resume to go on" in run(*fit, code=1).stderr
+
+
 def test_debug_shows_the_traceback(tmp_path):
     result = CliRunner().invoke(main, ["--debug", "inspect", str(tmp_path / "no")])
     assert isinstance(result.exception, FileNotFoundError)

@@ -59,3 +59,13 @@ def test_two_models_of_one_name_are_refused(folder):
     fair = folder / "fair.safetensors"
     result = run("audit", fair, folder / "unseen.parquet", *READING, "--against", fair, code=1)
     assert "rename one of the files" in result.output
+
+
+def test_small_groups_are_left_out_as_asked(folder):
+    how = ["audit", folder / "fair.safetensors", folder / "unseen.parquet", "--sensitive", "race", *BRIEF]
+    sizes = []
+    for least in (5, 40):
+        run(*how, "--min-group-size", least, "--json", folder / "race.json")
+        sizes.append(json.loads((folder / "race.json").read_text())["data"]["attributes"][0]["groups"])
+    assert len(sizes[0]) > len(sizes[1])
+    assert min(sizes[0].values()) < 40 <= min(sizes[1].values())

@@ -41,6 +41,13 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
 @click.option(
     "--sample", type=click.IntRange(min=100), default=10_000, show_default=True, help="Rows probed."
 )
+@click.option(
+    "--min-group-size",
+    type=click.IntRange(min=5),
+    default=20,
+    show_default=True,
+    help="Groups with fewer rows are left out.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the sample, folds and probes.")
 @click.option("--title", default="Fairness audit", show_default=True, help="Heading of the report.")
 @report_option("--json", "json_file", "Write the report as JSON.")
@@ -53,6 +60,7 @@ def audit(
     train: Path | None,
     probes: tuple[str, ...],
     sample: int,
+    min_group_size: int,
     seed: int,
     title: str,
     json_file: Path | None,
@@ -72,6 +80,7 @@ def audit(
         train=None if train is None else (open_data(train, opener=opener, **reading),),
         probes=probes or None,
         sample_rows=sample,
+        min_group_size=min_group_size,
         random_state=seed,
         title=title,
         announce=partial(click.echo, err=True),

@@ -14,6 +14,14 @@ from fairstream.cli.showing import demo, frontier, inspect, plan
 from fairstream.cli.using import erase, transform
 from fairstream.interrupts import FitInterrupted
 
+_TYPED = {
+    "resume=True": "--resume",
+    'impute="mean"': "--impute mean",
+    'constraint="none"': "--constraint none",
+    'solver="power"': "--solver power",
+    "open it with sensitive=...": "name it with --sensitive",
+}
+
 
 class Commands(click.Group):
     """A click group whose errors are one line, and whose exit codes are those of docs/cli.md."""
@@ -27,17 +35,30 @@ class Commands(click.Group):
             except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
                 raise
             except FitInterrupted as stopped:
-                click.echo(f"\n{stopped}".replace("resume=True", "--resume"), err=True)
+                click.echo(f"\n{as_typed(str(stopped))}", err=True)
                 ctx.exit(128 + stopped.signal_number)
             except KeyboardInterrupt:
                 ctx.exit(130)
             except Exception as error:
                 if ctx.params["debug"]:
                     raise
-                text = str(error) or type(error).__name__
+                text = as_typed(str(error)) or type(error).__name__
                 if not isinstance(error, ValueError | OSError | ImportError):
                     text = f"{type(error).__name__}: {text} (fairstream --debug ... shows where)"
                 raise click.ClickException(text) from error
+
+
+def as_typed(text: str) -> str:
+    """Return a message of the library with its arguments as they are typed on the command line.
+
+    Examples
+    --------
+    >>> as_typed('pass impute="mean", or drop those rows')
+    'pass --impute mean, or drop those rows'
+    """
+    for argument, option in _TYPED.items():
+        text = text.replace(argument, option)
+    return text
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
