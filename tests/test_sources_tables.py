@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
+from fairstream import fit_source, load
 from fairstream.blocks import Block, encode_groups
 from fairstream.sources import open_source
 from fairstream.testing import SourceContract, assert_same_rows
@@ -514,3 +515,14 @@ def test_row_labels_that_pandas_stored_are_no_feature(tmp_path):
     assert source.feature_names == ("a",)
     asked = open_source(tmp_path / "a.parquet", sensitive=["sex"], features=["a", "__index_level_0__"])
     assert asked.n_features == 2
+
+
+@pytest.mark.parametrize("solver", ["exact", "power"])
+def test_a_stored_estimator_still_knows_how_columns_became_features(tmp_path, solver):
+    source = open_source(TABLE, sensitive=["sex"], target="y", standardize=True)
+    how = {"block_size": 50, "power_steps": 2, "random_state": 0} if solver == "power" else {}
+    fitted = fit_source(source, n_components=1, solver=solver, **how)
+    fitted.save(tmp_path / "fit")
+    again = load(tmp_path / "fit").subspace_
+    assert again.parameters["encoding"] == source.encoding
+    np.testing.assert_array_equal(again.components, fitted.components_)

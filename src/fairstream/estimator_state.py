@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,10 @@ def describe(estimator: FairStreamingPCA) -> tuple[dict[str, Any], dict[str, NDA
         "learner": learner,
         "learned": state,
     }
+    if learner == "power" and estimator._subspace is not None:
+        # Moments remember how table columns became features; the power method's result alone does.
+        encoding = estimator._subspace.parameters.get("encoding")
+        header |= {} if encoding is None else {"encoding": encoding}
     return header, arrays
 
 
@@ -64,4 +69,8 @@ def rebuild(kind: type[FairStreamingPCA], header: Header, arrays: Arrays) -> Fai
         estimator.feature_names_in_ = np.array(names, dtype=object)
     estimator._subspace = None
     estimator._learner = learned
+    if "encoding" in header:
+        solved = estimator.subspace_
+        parameters = {**solved.parameters, "encoding": header["encoding"]}
+        estimator._subspace = dataclasses.replace(solved, parameters=parameters)
     return estimator
