@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from fairstream import FairStreamingPCA
+from fairstream import FairStreamingPCA, GroupMoments, fair_components
 from fairstream.audit import audit, downstream, metrics
 from fairstream.audit.mmd import median_squared_distance, mmd2
 from fairstream.audit.stream import ArrayBlocks, survey
@@ -440,3 +440,21 @@ def test_rows_scaled_otherwise_than_the_fit_are_refused(tmp_path):
         audit(first, open_source(unseen, sensitive=["sex"], standardize=True), **QUICK)
     with pytest.raises(ValueError, match="second was fitted on columns"):
         audit({"first": first, "second": other}, unseen, "sex", **QUICK)
+
+
+def test_rows_of_a_suppressed_group_are_in_no_comparison():
+    """The frontier's point for the audited model has the gap that the model's own report has."""
+    rng = np.random.default_rng(0)
+    labels = np.array(["a"] * 590 + ["b"] * 590 + ["rare"] * 15)
+    X = rng.normal(size=(1195, 5))
+    X[labels == "b", 0] += 1
+    X[labels == "rare"] += 4
+    train = FairStreamingPCA(2, constraint="none").fit(
+        X + rng.normal(size=X.shape), sensitive_features=labels
+    )
+    report = audit(train.subspace_, X, labels, probes=["linear"], n_permutations=0, min_group_size=20)
+    restricted = GroupMoments(5).update(X, np.where(labels == "rare", None, labels))
+    V = next(point for point in report.frontier if point.constraint == "none")
+    components, _ = fair_components(restricted, np.zeros((5, 0)), 2)
+    f = restricted.mean_gap("sensitive_feature_0", "b")
+    assert V.mean_gap == pytest.approx(np.linalg.norm(components.T @ f))

@@ -370,3 +370,12 @@ def test_sparse_rows_equal_to_the_mean_bring_no_direction(rng, dtype):
         assert len(moments._scatter.basis) == 0
         assert moments.update(sp.csr_array(row + 1), [1], [1.0]).total_variance > 0
         assert len(moments._scatter.basis) == 1
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_restricted_summary_knows_only_the_groups_it_is_restricted_to(rng, rank):
+    X, labels = make(rng)
+    restricted = GroupMoments(12, rank=rank).update(X, labels).restricted({"race": ["a", "b"]})
+    race = np.where(labels["race"] == "c", None, labels["race"])
+    assert restricted.groups == {"race": ("a", "b")}
+    assert_same_statistics(restricted, X, {"race": race})

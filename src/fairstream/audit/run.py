@@ -164,10 +164,10 @@ def audit(
         reports.append(_model_report(subject, controls, bandwidths, setting))
     say("probing the raw data")
     raw = tuple(_raw_control(name, setting) for name in kept)
-    fitted = subjects[0].moments
+    fitted, audited = subjects[0].moments, found.moments.restricted(kept)
     points = views.frontier(
-        found.moments if fitted is None else fitted,
-        found.moments,
+        audited if fitted is None else fitted,
+        audited,
         _width(subjects[0], found),
         views.comparisons_of(kept),
     )
@@ -226,7 +226,7 @@ def _model_report(
         leaks=tuple(_leak(name, subject, control, Z, bandwidths[k], setting) for name in setting.kept),
         by_group=kept.by_group(subject),
         directions=views.removed_directions(
-            subject, found.moments, views.comparisons_of(setting.kept), names
+            subject, found.moments.restricted(setting.kept), views.comparisons_of(setting.kept), names
         ),
         maps=tuple(view for view in maps if view is not None),
         downstream=_downstream(subject, Z, setting),

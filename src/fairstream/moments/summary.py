@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -188,6 +188,18 @@ class GroupMoments(Storable):
     def from_state(cls, header: Header, arrays: Arrays) -> GroupMoments:
         """Return the summary that `to_state` described; it goes on exactly as the original would."""
         return moments_state.rebuild(cls, header, arrays)
+
+    def restricted(self, groups: Mapping[str, Iterable[Hashable]]) -> GroupMoments:
+        """Return a copy that compares only these groups; rows of any other count as of unknown group.
+
+        For reading: a restricted summary is not meant to be updated or stored.
+        """
+        other = self.copy()
+        wanted = {
+            name: {label: self._slot(name, label) for label in labels} for name, labels in groups.items()
+        }
+        other._slots = wanted
+        return other
 
     # What is known ----------------------------------------------------------------------------------
 
