@@ -526,3 +526,14 @@ def test_a_stored_estimator_still_knows_how_columns_became_features(tmp_path, so
     again = load(tmp_path / "fit").subspace_
     assert again.parameters["encoding"] == source.encoding
     np.testing.assert_array_equal(again.components, fitted.components_)
+
+
+def test_one_word_among_numbers_does_not_make_them_names(tmp_path):
+    ages = [str(18 + i % 60) for i in range(300)]
+    rows = [f"{age},{'fm'[i % 2]}" for i, age in enumerate(ages)]
+    (tmp_path / "good.csv").write_text("\n".join(["age,sex", *rows]))
+    rows[200] = "old,f"
+    (tmp_path / "bad.csv").write_text("\n".join(["age,sex", *rows]))
+    assert open_source(tmp_path / "good.csv", sensitive=["sex"]).feature_names == ("age",)
+    with pytest.raises(ValueError, match="column 'age' holds 'old' among numbers"):
+        _ = open_source(tmp_path / "bad.csv", sensitive=["sex"]).feature_names

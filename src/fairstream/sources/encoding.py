@@ -167,6 +167,8 @@ class CategoryColumn:
 
     def finish(self) -> None:
         """Check what the first pass saw and fix the order of the categories."""
+        if not self._given:
+            self._refuse_numbers_with_strangers()
         if self._missing and not self._impute:
             raise missing_values(self.name, self._missing, "the table")
         if not any(self._counts.values()) and (self._impute or not self._given):
@@ -176,6 +178,15 @@ class CategoryColumn:
         if self._impute:
             counts = np.array(list(self._counts.values()), dtype=np.float64)
             self._fill = counts / counts.sum()
+
+    def _refuse_numbers_with_strangers(self) -> None:
+        """Refuse text that is numbers but for a few values: a column that changed its type half-way."""
+        strangers = [value for value in self._counts if isinstance(value, str) and not _is_number(value)]
+        if len(self._counts) >= 10 and 0 < len(strangers) <= len(self._counts) // 10:
+            raise ValueError(
+                f"column {self.name!r} holds {strangers[0]!r} among numbers: mend it, or list every value in "
+                f"categories={{{self.name!r}: [...]}} to take the numbers as names"
+            )
 
     def encode(self, column: Any, out: NDArray[np.float64], where: str) -> None:
         """Write the features of some rows into `out`."""
@@ -357,6 +368,14 @@ def missing_values(name: str, count: int, where: str) -> ValueError:
         f'column {name!r} has {values} in {where}: pass impute="mean", drop those rows, '
         "or leave it out of features"
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _plain(column: Any) -> Any:
