@@ -506,3 +506,14 @@ def test_on_a_terminal_it_shows_rows_per_second_and_time_left(monkeypatch, with_
     assert "rows/s" in shown
     assert "3,000" in shown
     assert ("left" in shown) if not with_rich else re.search(r"\d:\d\d", shown)
+
+
+def test_labels_cannot_steer_a_terminal(tmp_path):
+    steering = "\x1b[31mred\u202e"
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(40, 3)))
+    (tmp_path / "labels.txt").write_text("\n".join(["plain", steering] * 20), encoding="utf-8")
+    labels = f"group={tmp_path / 'labels.txt'}"
+    shown = run("moments", tmp_path / "X.npy", "-s", labels, "-o", tmp_path / "all.moments").stdout
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "red" in shown

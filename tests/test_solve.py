@@ -323,3 +323,15 @@ def test_a_weak_gap_beside_a_strong_feature_is_not_taken_for_rounding():
     X[sex == 1, 5] *= 2
     moments = GroupMoments(10).update(X, sex)
     assert unfair_basis(moments, 2, "covariance").shape[1] == 2
+
+
+def test_columns_on_very_different_scales_are_pointed_out():
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 500)
+    X = rng.normal(size=(500, 6)) + sex[:, None]
+    X[:, 0] *= 1e5
+    with pytest.warns(FairstreamWarning, match="standardise them first"):
+        solve(GroupMoments(6).update(X, sex), 2, constraint="mean")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solve(GroupMoments(6).update(X / X.std(axis=0), sex), 2, constraint="mean")

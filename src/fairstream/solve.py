@@ -20,6 +20,8 @@ from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.unfair import GapEigenpairs, NUnfair, gap_eigenpairs, unfair_basis
 
+LITTLE_VARIANCE = 1e-4
+
 
 def fair_components(
     moments: GroupMoments, U: FloatArray, n_components: int | None = None
@@ -104,6 +106,7 @@ def solve(
         )
     U = unfair_basis(moments, n_unfair, constraint, directions, n_components)
     V, variances = fair_components(moments, U, n_components)
+    _warn_of_scales(moments, U, variances)
     to_sample = n / max(n - 1.0, np.finfo(float).eps)
     labels = moments.groups.items()
     return FairSubspace(
@@ -129,6 +132,17 @@ def solve(
             **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )
+
+
+def _warn_of_scales(moments: GroupMoments, U: FloatArray, variances: FloatArray) -> None:
+    total = moments.total_variance
+    if U.shape[1] and total > 0 and variances.sum() < LITTLE_VARIANCE * total:
+        warnings.warn(
+            f"the components keep {variances.sum() / total:.1e} of the variance, the unfair directions hold "
+            "nearly all the rest: if columns have very different scales, standardise them first",
+            FairstreamWarning,
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ def answer(facts: Mapping[str, Any], as_json: bool) -> None:
     shown = {name: readable(value) for name, value in facts.items() if value is not None}
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
-        click.echo(f"{name.replace('_', ' '):<{width}}  {value}")
+        click.echo(printable(f"{name.replace('_', ' '):<{width}}  {value}"))
 
 
 def answer_table(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
@@ -26,7 +26,18 @@ def answer_table(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     for line in table_lines(rows):
-        click.echo(line)
+        click.echo(printable(line))
+
+
+def printable(text: str) -> str:
+    r"""Return text that cannot steer a terminal: labels come from data, and data may hold anything.
+
+    Examples
+    --------
+    >>> printable("a\x1b[31m")
+    'a\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def table_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,6 +11,7 @@ import click
 
 from fairstream.audit import audit as audit_models
 from fairstream.audit.probes import PROBES
+from fairstream.cli.answers import printable
 from fairstream.cli.options import F, checked_output, data_argument, load_subspace, open_data, reading_options
 from fairstream.sinks import open_like
 
@@ -92,4 +93,4 @@ def audit(
     ):
         if path is not None:
             write(path)
-    click.echo("\n".join(report.summary()))
+    click.echo("\n".join(map(printable, report.summary())))
