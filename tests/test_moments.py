@@ -379,3 +379,7 @@ def test_a_restricted_summary_knows_only_the_groups_it_is_restricted_to(rng, ran
     race = np.where(labels["race"] == "c", None, labels["race"])
     assert restricted.groups == {"race": ("a", "b")}
     assert_same_statistics(restricted, X, {"race": race})
+    with pytest.raises(ValueError, match="for reading only"):
+        restricted.update(X, {"race": race})
+    with pytest.raises(ValueError, match="for reading only"):
+        GroupMoments(12, rank=rank).update(X, {"race": race}).merge(restricted)

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.blocks import (
@@ -15,7 +14,6 @@ from fairstream.blocks import (
     GroupColumn,
     Groups,
     Matrix,
-    check_values,
     encode_groups,
     label_order,
     take_rows,
@@ -23,6 +21,7 @@ from fairstream.blocks import (
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
 from fairstream.moments import state as moments_state
+from fairstream.moments.checks import check_mergeable, checked_rows, checked_weights
 from fairstream.moments.rows import DenseRows, centred_rows, provisional_origin
 from fairstream.moments.scatter import ExactScatter, Increment, SketchedScatter
 from fairstream.operators import SymmetricOperator
@@ -112,9 +111,10 @@ class GroupMoments(Storable):
         GroupMoments
             Itself. A rejected block leaves it as it was.
         """
-        X = self._checked(X)
+        self._refuse_restricted()
+        X = checked_rows(X, self.n_features, self.dtype)
         columns = self._encoded(groups, X.shape[0])
-        weights = _checked_weights(sample_weight, X.shape[0])
+        weights = checked_weights(sample_weight, X.shape[0])
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]
@@ -146,7 +146,9 @@ class GroupMoments(Storable):
 
         Exact moments: associative and commutative to rounding. Returns itself; `other` is not changed.
         """
-        self._check_mergeable(other)
+        for summary in (self, other):
+            summary._refuse_restricted()
+        check_mergeable(self, other)
         if other._weights[0] == 0:
             return self
         if self._weights[0] == 0:
@@ -192,7 +194,7 @@ class GroupMoments(Storable):
     def restricted(self, groups: Mapping[str, Iterable[Hashable]]) -> GroupMoments:
         """Return a copy that compares only these groups; rows of any other count as of unknown group.
 
-        For reading: a restricted summary is not meant to be updated or stored.
+        For reading: a restricted summary takes in no more rows and is not merged.
         """
         other = self.copy()
         wanted = {
@@ -316,18 +318,6 @@ class GroupMoments(Storable):
         vectors = np.concatenate([self._means[inside] - centre_in, self._means[outside] - centre_out])
         return self._scatter.combine(factors, vectors, (self._weights * factors)[inside + outside])
 
-    def _checked(self, X: Matrix) -> Matrix:
-        X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
-        if X.ndim != 2 or X.shape[1] != self.n_features:
-            raise ValueError(f"X has shape {X.shape}, {self.n_features} columns are expected")
-        if X.shape[0] == 0:
-            raise ValueError("X has no rows: pass at least one")
-        values = X.data if sp.issparse(X) else X
-        if values.dtype.kind not in "fiub":
-            raise ValueError(f"X has dtype {values.dtype}: pass real numbers")
-        check_values(values, self.dtype)
-        return X
-
     def _encoded(self, groups: object, n_rows: int) -> dict[str, GroupColumn]:
         empty = groups is None or (isinstance(groups, Mapping) and not groups)
         columns = {} if empty else encode_groups(groups, n_rows)
@@ -344,6 +334,10 @@ class GroupMoments(Storable):
                     f"{MAX_GROUPS:,} are allowed: bin a continuous attribute into groups first"
                 )
         return columns
+
+    def _refuse_restricted(self) -> None:
+        if 1 + sum(map(len, self._slots.values())) < len(self._weights):
+            raise ValueError("a restricted summary is for reading only: update or merge the whole one")
 
     def _register(self, columns: Groups) -> None:
         seen = {
@@ -388,40 +382,6 @@ class GroupMoments(Storable):
             member[slot[known], known] = True
         return member
 
-    def _check_mergeable(self, other: GroupMoments) -> None:
-        for name in ("n_features", "rank", "dtype"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                raise ValueError(
-                    f"other has {name}={theirs}, this summary has {name}={mine}: both must agree"
-                )
-        for name in ("feature_names", "encoding"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if None not in (mine, theirs) and mine != theirs:
-                raise ValueError(
-                    f"other has another {name} than this summary: their columns do not mean the same; "
-                    "collect both with the same features and categories"
-                )
-        both = self._weights[0] > 0 and other._weights[0] > 0
-        if both and self._slots.keys() != other._slots.keys():
-            raise ValueError(
-                f"other has the attributes {[*other._slots]}, this summary has {[*self._slots]}: "
-                "merge summaries of the same attributes"
-            )
-
 
 def _count(weight: np.floating[Any]) -> int | float:
     return int(weight) if float(weight).is_integer() else float(weight)
-
-
-def _checked_weights(sample_weight: NDArray[Any] | None, n_rows: int) -> FloatArray | None:
-    if sample_weight is None:
-        return None
-    weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight has shape {weights.shape}, X has {n_rows} rows: one weight per row")
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError("sample_weight has negative or non-finite entries: weights must be >= 0")
-    if not weights.any():
-        raise ValueError("sample_weight is zero for every row: nothing is left to learn from")
-    return weights

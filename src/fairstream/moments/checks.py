@@ -1,0 +1,63 @@
+"""What a summary refuses: rows, weights and other summaries that do not fit it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fairstream.blocks import Matrix, check_values
+from fairstream.linalg import FloatArray
+
+if TYPE_CHECKING:
+    from fairstream.moments.summary import GroupMoments
+
+
+def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> Matrix:
+    """Return X as an array or CSR matrix of finite real numbers with the right number of columns."""
+    X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
+    if X.ndim != 2 or X.shape[1] != n_features:
+        raise ValueError(f"X has shape {X.shape}, {n_features} columns are expected")
+    if X.shape[0] == 0:
+        raise ValueError("X has no rows: pass at least one")
+    values = X.data if sp.issparse(X) else X
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {values.dtype}: pass real numbers")
+    check_values(values, dtype)
+    return X
+
+
+def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
+    """Return the weights as float64, None where there are none."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight has shape {weights.shape}, X has {n_rows} rows: one weight per row")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("sample_weight has negative or non-finite entries: weights must be >= 0")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every row: nothing is left to learn from")
+    return weights
+
+
+def check_mergeable(mine: GroupMoments, other: GroupMoments) -> None:
+    """Raise unless two summaries are of the same columns, in the same way, with the same attributes."""
+    for name in ("n_features", "rank", "dtype"):
+        ours, theirs = getattr(mine, name), getattr(other, name)
+        if ours != theirs:
+            raise ValueError(f"other has {name}={theirs}, this summary has {name}={ours}: both must agree")
+    for name in ("feature_names", "encoding"):
+        ours, theirs = getattr(mine, name), getattr(other, name)
+        if None not in (ours, theirs) and ours != theirs:
+            raise ValueError(
+                f"other has another {name} than this summary: their columns do not mean the same; "
+                "collect both with the same features and categories"
+            )
+    both = mine.n_rows > 0 and other.n_rows > 0
+    if both and mine.groups.keys() != other.groups.keys():
+        raise ValueError(
+            f"other has the attributes {[*other.groups]}, this summary has {[*mine.groups]}: "
+            "merge summaries of the same attributes"
+        )
