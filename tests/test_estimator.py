@@ -17,6 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fairstream import FairStreamingPCA, NotEnoughGroupsError
+from fairstream.audit.metrics import explained_variance_ratio
+from fairstream.datasets import paper_split
 
 
 @pytest.fixture
@@ -241,8 +243,20 @@ def test_auto_does_not_keep_eighty_large_matrices(rng):
 
 def test_default_rank_is_four_times_what_is_needed(rng):
     X, race = rng.normal(size=(60, 3000)), np.arange(60) % 3
-    pca = FairStreamingPCA(5, n_unfair=2).fit(X, sensitive_features=race)
-    assert pca.moments_.rank == 4 * (5 + 3 * (2 + 1))
+    pca = FairStreamingPCA(40, n_unfair=2).fit(X, sensitive_features=race)
+    assert pca.moments_.rank == 4 * (40 + 3 * (2 + 1))
+
+
+def test_default_rank_is_never_tiny():
+    """COMPAS: 402 standardised features, most of them rare categories, hold their variance evenly."""
+    split = paper_split("compas", 0)
+    kept = {}
+    for solver, rank in (("exact", None), ("sketch", None), ("sketch", 12)):
+        pca = FairStreamingPCA(2, constraint="mean", solver=solver, rank=rank)
+        pca.fit(split.X_train, sensitive_features=split.groups_train)
+        kept[solver, rank] = explained_variance_ratio(split.X_test, pca.components_)
+    assert kept["sketch", None] > 0.97 * kept["exact", None]
+    assert kept["sketch", 12] < 0.5 * kept["exact", None]  # four times what is needed, by itself
 
 
 @pytest.mark.parametrize("solver", ["exact", "sketch"])
