@@ -26,8 +26,10 @@ def cell_file(name: str, split: int, method: str, k: int) -> Path:
     return CELLS / name / f"{split}" / f"{method} k={k}.json"
 
 
-def missing(held: dict | None, needed: set[str]) -> bool:
-    return held is None or ("error" not in held and not needed <= held.keys())
+def missing(held: dict | None, needed: set[str], retry: bool) -> bool:
+    if held is None or "error" in held:
+        return held is None or retry
+    return not needed <= held.keys()
 
 
 def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: argparse.Namespace) -> str:
@@ -37,13 +39,19 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
     from fairstream.datasets import paper_split
 
     split = paper_split(name, index)
-    bandwidths = {k: bandwidth_of(split, k) if options.mmd else None for k in options.k}
-    protocol = {"classify": options.classifiers, "honest": options.honest}
+    bandwidths: dict[int, float] = {}
     for method, k in wanted:
-        cell = run_cell(name, split, method, k, bandwidths[k], **protocol)
         path = cell_file(name, index, method, k)
-        path.parent.mkdir(parents=True, exist_ok=True)
         held = json.loads(path.read_text()) if path.exists() else {}
+        held.pop("error", None)
+        if k not in bandwidths and ((options.mmd and "mmd2" not in held) or method.startswith("MbF")):
+            bandwidths[k] = bandwidth_of(split, k)
+        protocols = {
+            "": options.classifiers and "acc_mlp" not in held,
+            "honest_": options.classifiers and options.honest and "honest_acc_mlp" not in held,
+        }
+        cell = run_cell(name, split, method, k, bandwidths.get(k), protocols, options.time_cap)
+        path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".part")
         draft.write_text(json.dumps({**held, **cell}, indent=1) + "\n")
         draft.replace(path)
@@ -55,19 +63,23 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, in
     from uci_tables import gathered
 
     known = gathered(CELLS)
-    needed = {"acc_ksvm"} if options.classifiers else {"seconds"}
+    needed = {"acc_mlp"} if options.classifiers else {"seconds"}
     needed |= {"mmd2"} if options.mmd else set()
-    needed |= {"honest_acc_ksvm"} if options.classifiers and options.honest else set()
+    needed |= {"honest_acc_mlp"} if options.classifiers and options.honest else set()
     found = []
     for name in options.datasets:
-        for split in range(options.splits):
+        for split in range(options.first_split, options.splits):
             wanted = [
                 (method, k)
                 for method in methods(name)
                 for k in options.k
                 if not (options.fast and method.startswith(SLOW))
                 and (not options.methods or any(method.startswith(prefix) for prefix in options.methods))
-                and missing(known.get((name, split, method, k)), needed - NOT_MEASURED.get(method, set()))
+                and missing(
+                    known.get((name, split, method, k)),
+                    needed - NOT_MEASURED.get(method, set()),
+                    options.retry,
+                )
             ]
             if wanted:
                 found.append((name, split, wanted))
@@ -84,6 +96,9 @@ def main() -> None:
     parser.add_argument("--classifiers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--mmd", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--honest", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--first-split", type=int, default=0)
+    parser.add_argument("--time-cap", type=float, help="seconds a fit may take; more is recorded as an error")
+    parser.add_argument("--retry", action="store_true", help="try again what failed or took too long")
     parser.add_argument("--tables", action="store_true", help="run nothing, only write the tables")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()

@@ -23,6 +23,7 @@ from fairstream.baselines import (
     MbFPCA,
     OlfatAswaniFairPCA,
     SamadiFairPCA,
+    kleindessner_kernel,
     mmd,
 )
 from fairstream.baselines.rlace import _capped_simplex
@@ -167,16 +168,37 @@ def test_kernel_version_equals_the_problem_solved_with_an_explicit_null_space(ma
     A = model.dual_coef_
     assert principal_angles(K @ A, K @ expected)[0] < 1e-5
     np.testing.assert_allclose(A.T @ K @ A, np.eye(3), atol=1e-8)
-    assert model.ridge_ == 0
 
 
-def test_kernel_version_adds_its_ridge_where_rows_repeat(rows):
+def test_kernel_version_does_not_mind_repeated_rows(rows):
     X, groups = rows[0][:40], rows[1][:40]
-    twice = KleindessnerKernelFairPCA(2).fit(np.vstack([X, X]), sensitive_features=np.tile(groups, 2))
-    assert twice.ridge_ == 1e-5
-    assert KleindessnerKernelFairPCA(2).fit(X, sensitive_features=groups).ridge_ == 0
-    with pytest.raises(ValueError, match="ridge is 0"):
-        KleindessnerKernelFairPCA(2, ridge=0).fit(np.vstack([X, X]), sensitive_features=np.tile(groups, 2))
+    once = KleindessnerKernelFairPCA(2, gamma=0.02).fit(X, sensitive_features=groups)
+    twice = KleindessnerKernelFairPCA(2, gamma=0.02).fit(np.vstack([X, X]), sensitive_features=[*groups] * 2)
+    np.testing.assert_allclose(twice.transform(X), once.transform(X), atol=1e-8)
+    with pytest.raises(ValueError, match="n_components is 60.*the kernel matrix has no more directions"):
+        twice.set_params(n_components=60).fit(np.vstack([X, X]), sensitive_features=[*groups] * 2)
+
+
+@pytest.mark.parametrize("option", ["_DENSE_ROWS", "_DOUBLE_ROWS"])
+def test_kernel_version_is_the_same_by_iteration_and_in_single_precision(rows, monkeypatch, option):
+    X, groups = rows
+    whole = KleindessnerKernelFairPCA(2, gamma=0.02).fit(X, sensitive_features=groups).transform(X)
+    monkeypatch.setattr(kleindessner_kernel, option, 1)
+    monkeypatch.setattr(kleindessner_kernel, "_TILE_ENTRIES", 1000)
+    Z = KleindessnerKernelFairPCA(2, gamma=0.02).fit(X, sensitive_features=groups).transform(X)
+    np.testing.assert_allclose(Z, whole, atol=1e-4)
+    # Group means agree to double precision all the same.
+    np.testing.assert_allclose(Z[groups].mean(axis=0), Z[~groups].mean(axis=0), atol=1e-12)
+
+
+def test_kernel_version_names_the_memory_it_would_need(rows, monkeypatch, tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 100 kB\nMemAvailable: 1 kB\n")
+    monkeypatch.setattr(kleindessner_kernel, "_MEMINFO", meminfo)
+    with pytest.raises(MemoryError, match=r"kernel matrix takes .* GB.*fit on fewer rows"):
+        KleindessnerKernelFairPCA(2).fit(rows[0], sensitive_features=rows[1])
+    meminfo.write_text("MemAvailable: 100000000 kB\n")
+    KleindessnerKernelFairPCA(2).fit(rows[0], sensitive_features=rows[1])
 
 
 # LEACE
