@@ -37,7 +37,7 @@ def paper_classifiers() -> dict[str, Any]:
 
 
 def measure(split: Any, embedded: Embedded, bandwidth: float | None, protocols: dict[str, bool]) -> Cell:
-    """Return the numbers of one embedding; `protocols` says for "" (paper) and "honest_" whether to classify."""
+    """Return the numbers of one embedding; `protocols`: classify as the paper (""), honestly ("honest_")?"""
     result: Cell = {}
     if embedded.V is not None:
         result["var"] = 100 * explained_variance_ratio(split.X_test, embedded.V.T)

@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from scipy.linalg import null_space
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -24,7 +25,9 @@ from fairstream.baselines import (
     OlfatAswaniFairPCA,
     SamadiFairPCA,
     kleindessner_kernel,
+    mbf,
     mmd,
+    spectral_mmd,
 )
 from fairstream.baselines.rlace import _capped_simplex
 from fairstream.baselines.stiefel import minimise, retract
@@ -175,7 +178,7 @@ def test_kernel_version_does_not_mind_repeated_rows(rows):
     once = KleindessnerKernelFairPCA(2, gamma=0.02).fit(X, sensitive_features=groups)
     twice = KleindessnerKernelFairPCA(2, gamma=0.02).fit(np.vstack([X, X]), sensitive_features=[*groups] * 2)
     np.testing.assert_allclose(twice.transform(X), once.transform(X), atol=1e-8)
-    with pytest.raises(ValueError, match="n_components is 60.*the kernel matrix has no more directions"):
+    with pytest.raises(ValueError, match=r"n_components is 60.*the kernel matrix has no more directions"):
         twice.set_params(n_components=60).fit(np.vstack([X, X]), sensitive_features=[*groups] * 2)
 
 
@@ -433,6 +436,29 @@ def test_discrepancy_in_tiles_equals_the_whole_kernel_and_its_gradient(rows, mon
     assert (ahead - behind) / 2e-5 == pytest.approx(np.sum(gradient * step), rel=1e-6)
 
 
+@pytest.mark.parametrize("n_columns", [1, 2])
+@pytest.mark.parametrize("bandwidth", [0.3, 40.0])
+def test_discrepancy_by_fourier_series_equals_that_in_tiles(n_columns, bandwidth, rows, monkeypatch):
+    X, groups = rows
+    Z = 0.4 * X[:, :n_columns]
+    weights = mmd.group_weights(np.flatnonzero(~groups), np.flatnonzero(groups), len(X))
+    expected, slope = mmd.mmd2(Z, weights, bandwidth)
+    value, gradient = spectral_mmd.spectral_mmd2(Z, weights, bandwidth)
+    assert value == pytest.approx(expected, abs=1e-14)
+    np.testing.assert_allclose(gradient, slope, atol=1e-15)
+    monkeypatch.setattr(spectral_mmd, "_REACH", 1.5)  # the control: a margin too small is seen
+    assert spectral_mmd.spectral_mmd2(Z, weights, bandwidth)[0] != pytest.approx(expected, abs=1e-6)
+
+
+def test_mbf_is_the_same_with_either_form_of_the_discrepancy(rows, monkeypatch):
+    X, groups = rows
+    model = MbFPCA(1, tau=1e-3, random_state=0)
+    series = clone(model).fit(X, sensitive_features=groups).components_
+    monkeypatch.setattr(mbf, "n_products", lambda *_: len(X) + 1)
+    tiles = clone(model).fit(X, sensitive_features=groups).components_
+    assert principal_angles(series.T, tiles.T)[0] < 1e-4
+
+
 @pytest.mark.parametrize("n", [40, 41, 90])
 def test_median_by_bins_is_exact(n, monkeypatch):
     rng = np.random.default_rng(n)
@@ -459,9 +485,9 @@ def test_stiefel_minimiser_finds_the_leading_eigenvectors():
 
 def test_mbf_never_holds_the_whole_kernel():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(5000, 3))
+    X = rng.normal(size=(5000, 4))
     tracemalloc.start()
-    MbFPCA(1, tau=1.0, max_rounds=1, max_iter=1, random_state=0).fit(X, sensitive_features=X[:, 0] > 0)
+    MbFPCA(3, tau=1.0, max_rounds=1, max_iter=1, random_state=0).fit(X, sensitive_features=X[:, 0] > 0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5000 * 5000 * 8 / 2
