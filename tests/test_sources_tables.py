@@ -241,6 +241,15 @@ def test_numbers_can_be_categories():
     assert next(iter(source)).X.tolist() == [[0, 1], [1, 0], [0, 1]]
 
 
+@pytest.mark.parametrize("options", [{}, {"categories": {"a": ["x", "y"]}}])
+def test_two_columns_that_give_one_feature_name_are_refused(options):
+    frame = pd.DataFrame({"a": ["x", "y"], "a=x": [1.0, 2.0], "b": [0, 1]})
+    with pytest.raises(ValueError, match="columns 'a' and 'a=x' both give a feature 'a=x': rename one"):
+        _ = open_source(frame, sensitive="b", **options).feature_names
+    renamed = open_source(frame.rename(columns={"a=x": "c"}), sensitive="b", **options)
+    assert renamed.feature_names == ("a=x", "a=y", "c")
+
+
 def test_given_categories_keep_their_order_and_need_no_first_pass():
     source = opened({"c": ["p", "q"]}, categories={"c": ["q", "r", "p"]})
     assert source.feature_names == ("c=q", "c=r", "c=p")

@@ -242,6 +242,21 @@ class TableEncoder:
     columns: list[NumberColumn | CategoryColumn]
     learned: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        if not self.columns_to_learn:
+            self._check_names()
+
+    def _check_names(self) -> None:
+        """Refuse two columns that give one feature name, such as "a" with the category "x", and "a=x"."""
+        owners: dict[str, str] = {}
+        for column in self.columns:
+            for name in column.feature_names:
+                first = owners.setdefault(name, column.name)
+                if first != column.name:
+                    raise ValueError(
+                        f"columns {first!r} and {column.name!r} both give a feature {name!r}: rename one"
+                    )
+
     @classmethod
     def plan(
         cls,
@@ -332,6 +347,7 @@ class TableEncoder:
                 column.learn(table.column(column.name))
         for column in pending:
             column.finish()
+        self._check_names()
         self.learned = True
 
     def encode(self, table: Any, first_row: int) -> NDArray[np.float64]:
