@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pickle
 import threading
@@ -16,6 +17,7 @@ import pytest
 import scipy.sparse as sp
 
 from fairstream.blocks import Block, BlockSource
+from fairstream.sources.dividing import DivisibleSource
 from fairstream.sources.rows import join_blocks
 
 _FREE_BYTES = 65_536
@@ -154,6 +156,30 @@ class SourceContract:
         reading = iter(source)
         next(reading)
         assert_same_rows(pickle.loads(pickle.dumps(source)), expected)
+
+    @pytest.mark.parametrize("n_parts", [1, 3])
+    def test_parts_hold_the_same_rows(
+        self, reopen: Callable[..., Any], expected: Block, n_parts: int
+    ) -> None:
+        """Parts sent elsewhere give the rows of the whole, wherever it is cut; so do parts of parts."""
+        source = reopen(max(1, expected.n_rows // 4))
+        if getattr(source, "cuts", None) is None:
+            pytest.skip("this source can only be read from front to back")
+        n = source.cuts[-1]
+        assert isinstance(source, DivisibleSource)
+        assert source.cuts[0] == 0
+        assert sorted({*source.cuts}) == [*source.cuts]
+        assert source.part_rows >= 1
+        ends = [n * i // n_parts for i in range(n_parts + 1)]
+        parts = [source.part(start, stop) for start, stop in itertools.pairwise(ends)]
+        parts = [pickle.loads(pickle.dumps(part)) for part in parts]
+        assert_same_rows([block for part in parts for block in part], expected)
+        middle = parts[0].cuts[len(parts[0].cuts) // 2]
+        halves = [parts[0].part(0, middle), parts[0].part(middle, parts[0].cuts[-1])]
+        assert_same_rows([block for part in [*halves, *parts[1:]] for block in part], expected)
+        for start, stop in ((-1, 1), (2, 1), (0, n + 1)):
+            with pytest.raises(ValueError, match="are asked for"):
+                source.part(start, stop)
 
     def test_opening_reads_no_more_than_the_header(self, reopen: Callable[..., Any]) -> None:
         """Rows are read when they are asked for, not before."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import mmap
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Block, Matrix
+from fairstream.sources.dividing import check_part, rows_worth_a_task
 from fairstream.sources.labels import MatrixRoles, listed_names
 from fairstream.sources.rows import check_block_size, default_block_size, row_ranges
 
@@ -52,6 +54,24 @@ class MatrixSource:
         """Number of rows of the matrix."""
         return self._rows.n_rows
 
+    @property
+    def cuts(self) -> range | None:
+        """Rows that a part may begin at: any, or None for a compressed file."""
+        return range(self.n_rows + 1) if self._rows.divisible else None
+
+    @property
+    def part_rows(self) -> int:
+        """Rows that are worth a task of their own."""
+        return rows_worth_a_task(self._rows.row_bytes)
+
+    def part(self, start: int, stop: int) -> MatrixSource:
+        """Return a source over rows start..stop; of a file, it holds the place and not the rows."""
+        check_part(self, start, stop)
+        assert not isinstance(self._rows, SparseFileRows)
+        other = copy.copy(self)
+        other._rows, other._roles = self._rows.part(start, stop), self._roles.part(start, stop)
+        return other
+
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; a file is open only while this runs."""
         with self._rows.reading() as read:
@@ -61,6 +81,8 @@ class MatrixSource:
 
 class ArrayRows:
     """The rows of an array or sparse matrix in memory; blocks are views of it where they can be."""
+
+    divisible = True
 
     def __init__(self, X: Matrix, name: str = "X") -> None:
         if sp.issparse(X):
@@ -79,6 +101,12 @@ class ArrayRows:
         filled = self._X.nnz / max(self.n_rows, 1) * 1.5 if sp.issparse(X) else self.n_columns
         self.row_bytes = filled * self._X.dtype.itemsize
 
+    def part(self, start: int, stop: int) -> ArrayRows:
+        """Return rows start..stop, a view where that can be."""
+        other = copy.copy(self)
+        other._X, other.n_rows = self._X[start:stop], stop - start
+        return other
+
     @contextmanager
     def reading(self) -> Iterator[Any]:
         """Yield a function (start, stop) -> rows."""
@@ -87,9 +115,10 @@ class ArrayRows:
 
 @dataclass(frozen=True)
 class FileRows:
-    """The rows of an array in a .npy file, or in a member of an .npz file, read from front to back.
+    """Rows of an array in a .npy file, or in a member of an .npz file, read from front to back.
 
     Blocks are read, not mapped: a mapped file counts as this process's memory until the system wants it back.
+    `shape` is that of the whole array; `first` and `last` say which of its rows are meant.
     """
 
     path: str
@@ -98,6 +127,8 @@ class FileRows:
     dtype: np.dtype[Any]
     fortran: bool
     offset: int
+    first: int = 0
+    last: int | None = None
 
     @classmethod
     def from_header(cls, path: str, member: str | None = None) -> FileRows:
@@ -111,9 +142,18 @@ class FileRows:
         return cls(path, member, shape, dtype, fortran, offset)
 
     @property
+    def divisible(self) -> bool:
+        """Whether rows can be reached without reading those before them."""
+        return self.member is None
+
+    def part(self, start: int, stop: int) -> FileRows:
+        """Return rows start..stop."""
+        return replace(self, first=self.first + start, last=self.first + stop)
+
+    @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return self.shape[0]
+        return (self.shape[0] if self.last is None else self.last) - self.first
 
     @property
     def n_columns(self) -> int:
@@ -130,13 +170,13 @@ class FileRows:
         """Yield a function (start, stop) -> rows, to be called for consecutive ranges."""
         if self.fortran and self.member is not None:
             with np.load(self.path, allow_pickle=False) as members:
-                whole = members[self.member].reshape(self.n_rows, -1)
+                whole = members[self.member].reshape(self.shape[0], -1)
             yield lambda start, stop: whole[start:stop]
         elif self.fortran:
             yield self._read_mapped
         else:
             with _open_stream(self.path, self.member) as stream:
-                _skip_to(stream, self.offset)
+                stream.seek(self.offset + self.first * self.row_bytes)
                 yield lambda start, stop: self._read_next(stream, stop - start)
 
     def _read_next(self, stream: IO[bytes], n_rows: int) -> NDArray[Any]:
@@ -152,7 +192,8 @@ class FileRows:
     def _read_mapped(self, start: int, stop: int) -> NDArray[Any]:
         # Column by column on disk: map, copy this block's rows, unmap, so that no mapping outlives a block.
         order = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
-        return np.array(order[start:stop], order="C").reshape(stop - start, -1)
+        rows = slice(self.first + start, self.first + stop)
+        return np.array(order[rows], order="C").reshape(stop - start, -1)
 
 
 @dataclass(frozen=True)
@@ -164,6 +205,7 @@ class SparseFileRows:
     shape: tuple[int, int]
     nnz: int
     itemsize: int
+    divisible = False
 
     @classmethod
     def from_header(cls, path: str) -> SparseFileRows:
@@ -324,10 +366,6 @@ def _read_header(stream: IO[bytes], place: str) -> tuple[tuple[int, ...], bool, 
 def _member_header(path: str, member: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     with _open_stream(path, member) as stream:
         return _read_header(stream, _place(path, member))
-
-
-def _skip_to(stream: IO[bytes], offset: int) -> None:
-    stream.seek(offset)
 
 
 def _load_member(path: Path, members: list[str], name: str, argument: str) -> NDArray[Any]:

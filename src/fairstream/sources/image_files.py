@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import zipfile
@@ -32,6 +33,12 @@ class FolderFiles:
             inside = os.path.relpath(below, folder)
             found += [name if inside == "." else f"{Path(inside).as_posix()}/{name}" for name in files]
         self.names = sorted(name for name in found if is_image_name(name))
+
+    def only(self, names: Sequence[str]) -> FolderFiles:
+        """Return some of the images, without looking for them again."""
+        other = copy.copy(self)
+        other.names = list(names)
+        return other
 
     @contextmanager
     def reading(self) -> Iterator[Read]:
@@ -80,6 +87,12 @@ class ZipFiles:
             for info in infos
         }
         self.names = sorted(self._members)
+
+    def only(self, names: Sequence[str]) -> ZipFiles:
+        """Return some of the images, without reading the directory again."""
+        other = copy.copy(self)
+        other.names, other._members = list(names), {name: self._members[name] for name in names}
+        return other
 
     @contextmanager
     def reading(self) -> Iterator[Read]:

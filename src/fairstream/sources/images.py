@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fairstream.blocks import Block, GroupColumn, encode_groups, take_rows
+from fairstream.sources.dividing import check_part, cut_groups
 from fairstream.sources.image_decoding import CHANNELS, Pixels, decode, size_of
 from fairstream.sources.image_files import FolderFiles, Read, ZipFiles, index_by_name, open_files
 from fairstream.sources.image_labels import read_labels
@@ -155,6 +157,26 @@ class ImageSource:
     def n_skipped(self) -> int:
         """Number of broken images met so far."""
         return len(self._skipped)
+
+    @property
+    def cuts(self) -> range:
+        """Images that a part may begin at: any."""
+        return range(len(self._names) + 1)
+
+    @property
+    def part_rows(self) -> int:
+        """Images that are worth a task of their own: a block, since each takes a millisecond or so."""
+        return max(64, default_block_size(self.n_features))
+
+    def part(self, start: int, stop: int) -> ImageSource:
+        """Return a source over some of the images; the first of all still tells their size."""
+        check_part(self, start, stop)
+        other = copy.copy(self)
+        other._shape, other._names = self.image_shape, self._names[start:stop]
+        other._files = self._files.only(other._names)
+        other._groups = cut_groups(self._groups, start, stop)
+        other._skipped, other._read_all = set(), False
+        return other
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; threads and the archive live only while this runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Block, BlockSource, GroupColumn, Matrix, encode_groups, take_rows
+from fairstream.sources.dividing import check_part, cut_groups
 
 
 def listed_names(sensitive: object) -> list[str] | None:
@@ -88,6 +90,13 @@ class MatrixRoles:
         X = rows if self.columns is None else rows[:, self.columns]
         return Block(X, groups, target)
 
+    def part(self, start: int, stop: int) -> MatrixRoles:
+        """Return the same roles for a matrix that consists of rows start..stop."""
+        other = copy.copy(self)
+        other._groups = cut_groups(self._groups, start, stop)
+        other._target = None if self._target is None else self._target[start:stop]
+        return other
+
     def _read_sensitive(self, sensitive: object, n_rows: int, n_columns: int) -> None:
         if sensitive is None:
             return
@@ -162,6 +171,23 @@ class LabelledSource:
     def block_size(self) -> int | None:
         """Rows of every block but the last."""
         return getattr(self._source, "block_size", None)
+
+    @property
+    def cuts(self) -> Sequence[int] | None:
+        """Rows that a part may begin at, None where the source within cannot be divided."""
+        return getattr(self._source, "cuts", None)
+
+    @property
+    def part_rows(self) -> int:
+        """Rows that are worth a task of their own."""
+        rows: int = getattr(self._source, "part_rows", self._n_rows)
+        return rows
+
+    def part(self, start: int, stop: int) -> LabelledSource:
+        """Return a source over rows start..stop, with their labels."""
+        check_part(self, start, stop)
+        within: Any = self._source
+        return LabelledSource(within.part(start, stop), cut_groups(self._groups, start, stop), stop - start)
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order, each with its rows' labels."""

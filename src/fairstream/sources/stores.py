@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from fairstream.blocks import Block, BlockSource, encode_groups
 from fairstream.errors import missing_extra
 from fairstream.sources.arrays import check_shape_and_type, choose_key
+from fairstream.sources.dividing import check_part, rows_worth_a_task
 from fairstream.sources.labels import LabelledSource, MatrixRoles, listed_names
 from fairstream.sources.rows import check_block_size, default_block_size, reslice, row_ranges
 
@@ -104,8 +106,9 @@ class StoreSource:
             for argument, asked in (("sensitive", self._sensitive), ("target", (target,) if target else ())):
                 for name in asked:
                     self._check_sibling(argument, name, names or [], opened)
-            stored = _storage_rows(X)
-            row_bytes = int(np.prod(self._shape[1:])) * np.dtype(X.dtype).itemsize
+            self._stored = stored = _storage_rows(X)
+            self._row_bytes = row_bytes = int(np.prod(self._shape[1:])) * np.dtype(X.dtype).itemsize
+        self._first, self._n_rows = 0, self._shape[0]
         self._roles = MatrixRoles(self._shape[0], int(np.prod(self._shape[1:])), features=features)
         wished = check_block_size(block_size)
         default = default_block_size(row_bytes)
@@ -127,7 +130,27 @@ class StoreSource:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return self._shape[0]
+        return self._n_rows
+
+    @property
+    def cuts(self) -> Sequence[int]:
+        """Rows that a part may begin at: those that begin a chunk or shard, or any where there is none."""
+        if self._stored == 1:
+            return range(self._n_rows + 1)
+        inner = range(-self._first % self._stored, self._n_rows, self._stored)
+        return sorted({0, *inner, self._n_rows})
+
+    @property
+    def part_rows(self) -> int:
+        """Rows that are worth a task of their own."""
+        return rows_worth_a_task(self._row_bytes)
+
+    def part(self, start: int, stop: int) -> StoreSource:
+        """Return a source over rows start..stop of the array and its siblings."""
+        check_part(self, start, stop)
+        other = copy.copy(self)
+        other._first, other._n_rows = self._first + start, stop - start
+        return other
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; the store is open only while this runs."""
@@ -136,12 +159,13 @@ class StoreSource:
     def _read(self) -> Iterator[Block]:
         with self._store.reading() as opened:
             X = opened if self._key is None else opened[self._key]
-            for start, stop in row_ranges(self._shape[0], self._rows_per_read):
-                rows = np.asarray(X[start:stop]).reshape(stop - start, -1)
+            for start, stop in row_ranges(self._n_rows, self._rows_per_read):
+                span = slice(self._first + start, self._first + stop)
+                rows = np.asarray(X[span]).reshape(stop - start, -1)
                 features = self._roles.block(rows, start).X
-                labels = {name: _values(opened[name][start:stop]) for name in self._sensitive}
+                labels = {name: _values(opened[name][span]) for name in self._sensitive}
                 groups = encode_groups(labels, stop - start) if labels else {}
-                target = None if self._target is None else _values(opened[self._target][start:stop])
+                target = None if self._target is None else _values(opened[self._target][span])
                 yield Block(features, groups, target)
 
     def _check_sibling(self, argument: str, name: str, names: list[str], opened: Any) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import glob
+import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.csv
@@ -51,6 +54,18 @@ class FrameReader:
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self._frame.shape[0])
+
+    @property
+    def cuts(self) -> range:
+        """Rows that a part may begin at: any."""
+        return range(self.n_rows + 1)
+
+    def part(self, start: int, stop: int) -> FrameReader:
+        """Return rows start..stop."""
+        other = copy.copy(self)
+        rows = slice(start, stop)
+        other._frame = self._frame.iloc[rows] if self.place == "the pandas frame" else self._frame[rows]
+        return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches, converted to Arrow one span of rows at a time."""
@@ -129,6 +144,52 @@ class StreamReader:
         return self.__dict__
 
 
+class _Piece(NamedTuple):
+    """Rows of one Parquet file: of consecutive row groups, the first `passed` rows not, the next `kept`."""
+
+    path: str
+    file_rows: int
+    first_group: int
+    ends: tuple[int, ...]  # row counts of the groups, summed up, from 0
+    passed: int
+    kept: int
+
+    @classmethod
+    def of_file(cls, path: str, about: Any) -> _Piece:
+        """Return a whole file, from its footer."""
+        counts = [about.row_group(j).num_rows for j in range(about.num_row_groups)]
+        ends = tuple(itertools.accumulate(counts, initial=0))
+        return cls(path, about.num_rows, 0, ends, 0, about.num_rows)
+
+    def cut(self, first: int, last: int) -> _Piece:
+        """Return rows first..last of these, with the row groups that hold them."""
+        low = bisect_right(self.ends, self.passed + first) - 1
+        high = bisect_left(self.ends, self.passed + last)
+        skipped = self.ends[low]
+        ends = tuple(end - skipped for end in self.ends[low : high + 1])
+        passed = self.passed + first - skipped
+        return self._replace(first_group=self.first_group + low, ends=ends, passed=passed, kept=last - first)
+
+    def batches(self, file: Any, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield the rows as record batches."""
+        if file.metadata.num_rows != self.file_rows:
+            raise ValueError(
+                f"{self.path} had {self.file_rows:,} rows and now has {file.metadata.num_rows:,}: "
+                "it must not change while it is read"
+            )
+        groups = range(self.first_group, self.first_group + len(self.ends) - 1)
+        passed, kept = self.passed, self.kept
+        for batch in file.iter_batches(
+            _READ_ROWS, row_groups=groups, columns=list(columns), use_threads=True
+        ):
+            rows = batch.slice(passed, kept)
+            passed, kept = max(passed - batch.num_rows, 0), kept - rows.num_rows
+            if rows.num_rows:
+                yield rows
+            if not kept:
+                return
+
+
 class ParquetReader:
     """One Parquet file or several, read row group by row group, only the columns asked for."""
 
@@ -137,32 +198,60 @@ class ParquetReader:
     def __init__(self, paths: Sequence[str], place: str) -> None:
         self.place = place
         self._paths = tuple(paths)
-        self._n_rows: int | None = None
-        with self._open(self._paths[0]) as file:
+        self._first = self._paths[0]
+        self._pieces: tuple[_Piece, ...] | None = None
+        with self._open(self._first) as file:
             self.schema = file.schema_arrow.remove_metadata()
             if len(self._paths) == 1:
-                self._n_rows = file.metadata.num_rows
+                self._pieces = (_Piece.of_file(self._first, file.metadata),)
 
     @property
     def n_rows(self) -> int:
         """Sum of the row counts in the footers."""
-        if self._n_rows is None:
-            total = 0
-            for path in self._paths:
-                with self._open(path) as file:
-                    total += file.metadata.num_rows
-            self._n_rows = total
-        return self._n_rows
+        return sum(piece.kept for piece in self._read_footers())
+
+    @property
+    def cuts(self) -> list[int]:
+        """Rows that a part may begin at: those that begin a row group."""
+        cuts, start = {0}, 0
+        for piece in self._read_footers():
+            inner = (end - piece.passed for end in piece.ends)
+            cuts |= {start + row for row in inner if 0 < row < piece.kept}
+            start += piece.kept
+            cuts.add(start)
+        return sorted(cuts)
+
+    def part(self, start: int, stop: int) -> ParquetReader:
+        """Return rows start..stop; row groups without any of them are not read."""
+        pieces, at = [], 0
+        for piece in self._read_footers():
+            first, last = max(start - at, 0), min(stop - at, piece.kept)
+            if first < last:
+                pieces.append(piece.cut(first, last))
+            at += piece.kept
+        other = copy.copy(self)
+        other._pieces, other._paths = tuple(pieces), ()
+        return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches, file after file in the order of their names."""
         schema = pa.schema([self.schema.field(name) for name in columns])
-        for path in self._paths:
-            with self._open(path) as file:
-                _check_same_kinds(path, file.schema_arrow, self._paths[0], schema)
-                with reading(path):
-                    for batch in file.iter_batches(_READ_ROWS, columns=list(columns), use_threads=True):
+        for piece in self._read_footers():
+            with self._open(piece.path) as file:
+                _check_same_kinds(piece.path, file.schema_arrow, self._first, schema)
+                with reading(piece.path):
+                    for batch in piece.batches(file, columns):
                         yield _conform(batch.select(columns), schema)
+
+    def _read_footers(self) -> tuple[_Piece, ...]:
+        """Return what there is to read, from the footers of the files where that is not known yet."""
+        if self._pieces is None:
+            pieces = []
+            for path in self._paths:
+                with self._open(path) as file:
+                    pieces.append(_Piece.of_file(path, file.metadata))
+            self._pieces = tuple(pieces)
+        return self._pieces
 
     @contextmanager
     def _open(self, path: str) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from fairstream.blocks import Block, BlockSource, encode_groups
+from fairstream.sources.dividing import check_part, rows_worth_a_task
 from fairstream.sources.encoding import TableEncoder, column_kind, encode_labels, target_values
 from fairstream.sources.labels import LabelledSource, listed_names
 from fairstream.sources.rows import check_block_size, default_block_size
@@ -93,6 +95,7 @@ class TableSource:
                 reader.schema, chosen, categories=categories or {}, standardize=standardize, impute=impute
             )
         self._block_size = check_block_size(block_size)
+        self._first_row = 0
         self._n_rows = reader.n_rows if not isinstance(reader, ParquetReader) else None
         if reader.one_shot and self._encoder.columns_to_learn:
             raise ValueError(
@@ -130,12 +133,32 @@ class TableSource:
             self._n_rows = self._reader.n_rows
         return self._n_rows
 
+    @property
+    def cuts(self) -> Sequence[int] | None:
+        """Rows that a part may begin at: those that begin a row group, any of a frame; None for a stream."""
+        return self._reader.cuts if isinstance(self._reader, FrameReader | ParquetReader) else None
+
+    @property
+    def part_rows(self) -> int:
+        """Rows that are worth a task of their own (makes the first pass where one is needed)."""
+        return rows_worth_a_task(8 * self.n_features)
+
+    def part(self, start: int, stop: int) -> TableSource:
+        """Return a source over rows start..stop, encoded as the whole is (makes the first pass if needed)."""
+        check_part(self, start, stop)
+        assert isinstance(self._reader, FrameReader | ParquetReader)
+        self._learn()
+        other = copy.copy(self)
+        other._reader, other._n_rows = self._reader.part(start, stop), stop - start
+        other._first_row = self._first_row + start
+        return other
+
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; files are open only while this runs."""
         self._learn()
         target = () if self._target is None else (self._target,)
         columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
-        start = 0
+        start = self._first_row
         for table in exact_tables(self._batches(columns), self.block_size):
             groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
             y = None if self._target is None else target_values(table.column(self._target))
