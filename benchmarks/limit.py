@@ -1,0 +1,440 @@
+"""How near the hot loops come to what the machine can do: every figure a ratio of two rates of one run.
+
+    python benchmarks/limit.py                     all of it, about eight minutes
+    python benchmarks/limit.py power sketch        some of it: power read sketch images rivals growth memory
+    python benchmarks/limit.py --quick             fewer repeats and rows
+
+What is counted (d = 38,804 features, one grey CelebA image; b rows; float32 products):
+
+- power: a whole step at k = 1,000, its orthonormalisation included, is 4 b d k + 2 d k^2 useful flops: the
+  two products with the block, and the cheapest orthonormalisation (Gram matrix, triangular solve). What else
+  is done (casting, means, principal axes, a second orthonormalisation for safety) is time and not counted.
+- read: a step of the first phase at m = 5, bytes of X over its time, against `X.sum()` as numpy does it.
+- sketch: an update at rank L that keeps w directions (`SketchedScatter.kept`) needs, for every slice of b
+  rows, Y = R B' (2 b d w), K = R R' (b^2 d, symmetric) and the new basis (2 d w (w + b)) flops. The small
+  eigenproblems, casting and group sums are time and not counted.
+- images: fitting from the JPEG archive over the slower of its two halves, each alone with all processors: the
+  decoder with its default threads, and the same updates from blocks in memory. Where the halves share the
+  processors, 1 / (1/decoder + 1/algebra) is all that can be had; the ratio to that is shown too.
+- rivals: scikit-learn's IncrementalPCA (k = 50, float32 rows, cast before the clock starts) and
+  FairStreamingPCA (k = 50, m = 1) on the same images in the same blocks, each in a process of its own.
+- growth: 1, 2, 4, 8 times the rows; slope of log time over log rows, largest over smallest peak memory.
+- memory: peak of a power fit at k = 1,000, m = 5 over the formula in `fairstream.power.method`.
+
+The rate of a plain 4096 x 4096 x 4096 sgemm (or of the plain read) is taken right before and right after
+every measurement, so that what others do on the machine meets both sides. Medians and spread are reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import power_memory
+from threadpoolctl import threadpool_info
+
+from fairstream import FairStreamingPCA, GroupMoments
+from fairstream.power import FairPowerMethod
+from fairstream.sources import open_source
+
+HERE = Path(__file__).resolve().parent
+D, K, M = 38_804, 1_000, 5
+SIDE = 4_096
+Ratios = list["Ratio"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One line of the answer: a ratio seen several times, and what it should be."""
+
+    name: str
+    seen: list[float]
+    least: float | None = None
+    most: float | None = None
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seen)
+
+    @property
+    def target(self) -> str:
+        if self.least is not None and self.most is not None:
+            return f"{self.least:g} to {self.most:g}"
+        return (
+            ""
+            if self.least is self.most is None
+            else f"{'at least ' if self.most is None else 'at most '}"
+            + (f"{self.least if self.most is None else self.most:g}")
+        )
+
+    @property
+    def verdict(self) -> str:
+        if self.least is self.most is None:
+            return "for information"
+        met = (self.least or -np.inf) <= self.median <= (self.most or np.inf)
+        return "met" if met else "not met"
+
+
+# Clocks ---------------------------------------------------------------------------------------------
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def paired(plain: Callable[[], float], work: Callable[[], float], repeats: int) -> tuple[list[float], float]:
+    """Return the rates of `work` over those of `plain` right before and after it, and plain's median rate."""
+    ratios, before = [], plain()
+    rates = [before]
+    for _ in range(repeats):
+        rate, after = work(), plain()
+        ratios.append(rate / ((before + after) / 2))
+        rates.append(after)
+        before = after
+    return ratios, statistics.median(rates)
+
+
+def sgemm() -> Callable[[], float]:
+    """Return a function that measures the flop rate of one large product."""
+    rng = np.random.default_rng(0)
+    A, B = (rng.random((SIDE, SIDE), dtype=np.float32) for _ in range(2))
+    out = np.empty_like(A)
+    return lambda: 2 * SIDE**3 / seconds(lambda: np.matmul(A, B, out=out))
+
+
+def rows_of(dtype: str, n_rows: int) -> np.ndarray:
+    X = np.random.default_rng(1).integers(0, 256, (n_rows, D), dtype=np.uint8)
+    return X.astype(dtype, copy=False)
+
+
+def halves(n_rows: int) -> dict[str, np.ndarray]:
+    return {"group": np.arange(n_rows) % 2}
+
+
+# The ratios -----------------------------------------------------------------------------------------
+
+
+def power(quick: bool) -> Ratios:
+    b = 1_600 if quick else 3_200
+    answer, plain = [], sgemm()
+    for dtype in ("uint8", "float32"):
+        X, groups = rows_of(dtype, b), halves(b)
+        method = FairPowerMethod(
+            D, K, n_unfair=M, block_size=(64, b), power_steps=(1, 99), random_state=0, dtype=np.float32
+        )
+        method.update(X[:64], {"group": groups["group"][:64]})
+        method.update(X, groups)  # first use of every routine
+        flops = 4.0 * b * D * K + 2.0 * D * K**2
+        rate = lambda: flops / seconds(lambda: method.update(X, groups))  # noqa: E731, B023
+        seen, plain_rate = paired(plain, rate, 3 if quick else 5)
+        note = f"steps of {b:,} rows; sgemm {plain_rate / 1e9:.0f} Gflop/s"
+        answer.append(Ratio(f"power step, k={K:,}, {dtype}: flops over sgemm", seen, least=0.85, note=note))
+    return answer
+
+
+def read(quick: bool) -> Ratios:
+    b, answer = 2_048, []
+    for dtype in ("uint8", "float32"):
+        X, groups = rows_of(dtype, b), halves(b)
+        method = FairPowerMethod(
+            D, M, n_unfair=M, block_size=b, power_steps=99, random_state=0, dtype=np.float32
+        )
+        method.update(X, groups)
+        plain = lambda: X.nbytes / seconds(lambda: X.sum())  # noqa: E731, B023
+        rate = lambda: X.nbytes / seconds(lambda: method.update(X, groups))  # noqa: E731, B023
+        seen, plain_rate = paired(plain, rate, 7 if quick else 15)
+        note = f"steps of {b:,} rows; plain read {plain_rate / 1e9:.1f} GB/s"
+        answer.append(
+            Ratio(f"power step, m={M}, {dtype}: bytes of X over one read", seen, least=0.6, note=note)
+        )
+    return answer
+
+
+def sketch(quick: bool) -> Ratios:
+    rank, answer, plain = 256, [], sgemm()
+    for dtype in ("uint8", "float32"):
+        moments = GroupMoments(D, rank, np.float32)
+        scatter: Any = moments._scatter
+        b, w = scatter.slice_rows(), scatter.kept
+        X, groups = rows_of(dtype, 2 * b), halves(2 * b)
+        for _ in range(2):
+            moments.update(X, groups)
+        flops = 2.0 * D * (2 * b * w + b**2 + 2 * w * (w + b))
+        rate = lambda: flops / seconds(lambda: moments.update(X, groups))  # noqa: E731, B023
+        seen, plain_rate = paired(plain, rate, 5 if quick else 9)
+        note = f"slices of {b} rows, {w} directions kept; sgemm {plain_rate / 1e9:.0f} Gflop/s"
+        answer.append(
+            Ratio(f"sketch update, rank {rank}, {dtype}: flops over sgemm", seen, least=0.6, note=note)
+        )
+    return answer
+
+
+def images(quick: bool) -> Ratios:
+    """Three settings: the paper's colour fit, and two whose algebra is no slower than the decoder."""
+    archive = celeba()
+    if archive is None:
+        print("images: left out, FAIRSTREAM_DATA or ../shared/data holds no celeba/img_align_celeba.zip")
+        return []
+    n = 512 if quick else 2_048
+    settings = [
+        ("power, k=1,000, RGB", "rgb", 512, {"solver": "power", "n_components": K, "n_unfair": 2}, 0.85),
+        ("power, k=50, grey", "grey", 512, {"solver": "power", "n_components": 50}, None),
+        ("sketch, k=50, grey", "grey", 512, {"solver": "sketch", "n_components": 50}, None),
+    ]
+    answer = []
+    for name, mode, block_size, options, least in settings:
+        if options["solver"] == "power":
+            options |= {"block_size": (n // 4, n // 4), "power_steps": (1, 2), "random_state": 0}
+        source = open_source(archive, names=celeba_names(archive, n), mode=mode, block_size=block_size)
+        labels = halves(n)["group"]
+        blocks = [block.X for block in source]
+
+        def fit(rows: Any, mode: str = mode, options: Any = options, labels: Any = labels) -> None:
+            channels = 3 if mode == "rgb" else 1
+            models = [FairStreamingPCA(**options) for _ in range(channels)]
+            start = 0
+            for X in rows:
+                for c, model in enumerate(models):
+                    part = X[:, c * D : (c + 1) * D]
+                    model.partial_fit(part, sensitive_features={"group": labels[start : start + len(X)]})
+                start += len(X)
+
+        together, bound = [], []
+        for _ in range(3 if quick or K in options.values() else 5):
+            decoder = n / seconds(lambda source=source: [None for _ in source])
+            algebra = n / seconds(lambda fit=fit, blocks=blocks: fit(blocks))
+            both = n / seconds(lambda fit=fit, source=source: fit(block.X for block in source))
+            together.append(both / min(decoder, algebra))
+            bound.append(both * (1 / decoder + 1 / algebra))
+        note = f"decoder {decoder:.0f}, algebra {algebra:.0f}, together {both:.0f} images/s"
+        answer.append(Ratio(f"{name}: together over the slower half", together, least=least, note=note))
+        answer.append(Ratio(f"{name}: together over what shared processors allow", bound))
+    return answer
+
+
+def rivals(quick: bool) -> Ratios:
+    n, block, k = (1_024 if quick else 2_048), 512, 50
+    answer = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.npy"
+        archive = celeba()
+        if archive is None:
+            np.save(path, rows_of("uint8", n))
+        else:
+            source = open_source(archive, names=celeba_names(archive, n), mode="grey", block_size=block)
+            np.save(path, np.concatenate([blk.X for blk in source]))
+        found: dict[str, list[dict[str, float]]] = {"incremental": [], "power": [], "sketch": []}
+        for _ in range(1 if quick else 3):
+            for name in found:
+                found[name].append(inside("contender", name, str(path), str(block), str(k)))
+    what = f"{n:,} {'random' if archive is None else 'CelebA'} rows in blocks of {block}"
+    for name, least in (("power", 30.0), ("sketch", 10.0)):
+        both = list(zip(found["incremental"], found[name], strict=True))
+        times = [theirs["seconds"] / ours["seconds"] for theirs, ours in both]
+        peaks = [ours["peak"] / theirs["peak"] for theirs, ours in both]
+        note = f"{what}; {both[-1][0]['seconds']:.1f} s against {both[-1][1]['seconds']:.2f} s"
+        answer.append(Ratio(f"IncrementalPCA's time over {name}'s, k={k}", times, least=least, note=note))
+        note = f"{both[-1][0]['peak'] / 1e6:.0f} MB against {both[-1][1]['peak'] / 1e6:.0f} MB"
+        answer.append(Ratio(f"{name}'s peak memory over IncrementalPCA's", peaks, most=1 / 3, note=note))
+    return answer
+
+
+def growth(quick: bool) -> Ratios:
+    answer = []
+    for name in ("power", "sketch"):
+        slopes, flatness = [], []
+        for _ in range(1 if quick else 3):
+            runs = [inside("growing", name, str(times * (1 if quick else 4))) for times in (1, 2, 4, 8)]
+            log_rows = np.log([1, 2, 4, 8])
+            slopes.append(float(np.polyfit(log_rows, np.log([run["seconds"] for run in runs]), 1)[0]))
+            peaks = [run["peak"] for run in runs]
+            flatness.append(max(peaks) / min(peaks))
+        note = ", ".join(f"{run['seconds']:.2f}" for run in runs) + " s for 1, 2, 4, 8 times the rows"
+        answer.append(Ratio(f"{name}: exponent of time over rows", slopes, 0.95, 1.05, note))
+        note = f"{peaks[0] / 1e6:.0f} to {peaks[-1] / 1e6:.0f} MB"
+        answer.append(
+            Ratio(
+                f"{name}: largest over smallest peak, 1 to 8 times the rows", flatness, most=1.05, note=note
+            )
+        )
+    return answer
+
+
+def memory(quick: bool) -> Ratios:
+    arguments = ["--features", str(D), "--components", str(K), "--unfair", str(M), "--block-rows", "1024"]
+    finished = run_script("power_memory.py", [*arguments, "--inside"])
+    expected = power_memory.formula_bytes(D, K, M, "float32")
+    note = f"{json.loads(finished)['peak'] / 1e6:.0f} MB, formula {expected / 1e6:.0f} MB"
+    ratio = json.loads(finished)["peak"] / expected
+    return [Ratio(f"peak of a power fit, k={K:,}, m={M}, over the formula", [ratio], most=1.25, note=note)]
+
+
+PARTS = {part.__name__: part for part in (power, read, sketch, images, rivals, growth, memory)}
+
+
+# In processes of their own ----------------------------------------------------------------------------
+
+
+def contender(name: str, path: str, block: int, k: int) -> dict[str, float]:
+    """Fit the rows of a file, return the time and the peak above what was there before."""
+    X = np.load(path)
+    labels = (X[:, D // 2] > np.median(X[:, D // 2])).astype(int)
+    blocks = [slice(start, start + block) for start in range(0, len(X), block)]
+    if name == "incremental":
+        from sklearn.decomposition import IncrementalPCA
+
+        X = X.astype(np.float32)
+        model: Any = IncrementalPCA(k)
+        IncrementalPCA(2).partial_fit(X[:8])
+        learn = lambda rows: model.partial_fit(X[rows])  # noqa: E731
+    else:
+        options = {} if name == "sketch" else {"block_size": len(X) // 4, "power_steps": (1, 3)}
+        model = FairStreamingPCA(k, solver=name, random_state=0, **options)
+        learn = lambda rows: model.partial_fit(X[rows], sensitive_features=labels[rows])  # noqa: E731
+        warm = {"block_size": 4, "power_steps": 1} if name == "power" else {"rank": 4}
+        FairStreamingPCA(2, solver=name, **warm).partial_fit(X[:8], sensitive_features=np.arange(8) % 2)
+
+    def fit() -> None:
+        for rows in blocks:
+            learn(rows)
+        assert model.components_.shape == (k, D)
+
+    return measured(fit)
+
+
+def growing(name: str, times: int) -> dict[str, float]:
+    """Fit `times` times 1,024 rows, taken again and again from the same place."""
+    X, groups = rows_of("uint8", 512), halves(512)
+    learner: Any = (
+        FairPowerMethod(D, 50, block_size=512, power_steps=(1, 999), random_state=0, dtype=np.float32)
+        if name == "power"
+        else GroupMoments(D, 64, np.float32)
+    )
+    for _ in range(3):
+        learner.update(X, groups)
+
+    def fit() -> None:
+        for _ in range(2 * times):
+            learner.update(X, groups)
+
+    return measured(fit)
+
+
+def measured(fit: Callable[[], None]) -> dict[str, float]:
+    power_memory.forget_peak()
+    before = power_memory.resident_bytes("VmRSS")
+    took = seconds(fit)
+    return {"seconds": took, "peak": power_memory.resident_bytes("VmHWM") - before}
+
+
+def inside(task: str, *arguments: str) -> dict[str, float]:
+    answer: dict[str, float] = json.loads(run_script(Path(__file__).name, ["--inside", task, *arguments]))
+    return answer
+
+
+def run_script(name: str, arguments: list[str]) -> str:
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1000000"}  # freed megabytes go back at once
+    command = [sys.executable, str(HERE / name), *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+
+
+def run_inside(task: str, *arguments: str) -> None:
+    numbers = [int(a) if a.isdigit() else a for a in arguments]
+    print(json.dumps({"contender": contender, "growing": growing}[task](*numbers)))  # type: ignore[operator]
+
+
+# Where the images are, what the machine is, and the answer --------------------------------------------
+
+
+def celeba() -> Path | None:
+    place = Path(os.environ.get("FAIRSTREAM_DATA", HERE.parent.parent / "shared" / "data"))
+    archive = place / "celeba" / "img_align_celeba.zip"
+    return archive if archive.exists() else None
+
+
+def celeba_names(archive: Path, n: int) -> list[str]:
+    return list(open_source(archive, mode="grey").names[:n])
+
+
+def machine() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        if (info.exists())
+        else []
+    )
+    blas = sorted(
+        {
+            f"{pool['internal_api']} {pool['version']}"
+            for pool in threadpool_info()
+            if pool["user_api"] == "blas"
+        }
+    )
+    return {
+        "processor": names[0] if names else platform.processor() or platform.machine(),
+        "processors": os.cpu_count(),
+        "BLAS": ", ".join(blas),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def table(ratios: Ratios) -> str:
+    lines = ["| ratio | median | spread | target | | |", "|---|---|---|---|---|---|"]
+    for r in ratios:
+        spread = f"{min(r.seen):.2f} to {max(r.seen):.2f}" if len(r.seen) > 1 else "one run"
+        lines.append(f"| {r.name} | {r.median:.2f} | {spread} | {r.target} | {r.verdict} | {r.note} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", help=f"some of: {' '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "limit.json")
+    args = parser.parse_args()
+    unknown = [part for part in args.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
+    facts = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        **machine(),
+        "load before": os.getloadavg()[0],
+    }
+    ratios: Ratios = []
+    for part in args.parts or PARTS:
+        started = time.perf_counter()
+        ratios += PARTS[part](args.quick)
+        print(f"{part}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    facts["load after"] = os.getloadavg()[0]
+    print("\n".join(f"{name}: {value}" for name, value in facts.items()), table(ratios), sep="\n\n")
+    args.json.parent.mkdir(exist_ok=True)
+    kept = json.loads(args.json.read_text())["ratios"] if args.parts and args.json.exists() else []
+    kept = [old for old in kept if old["name"] not in {r.name for r in ratios}]
+    new = [asdict(r) | {"median": r.median, "verdict": r.verdict, "date": facts["date"]} for r in ratios]
+    args.json.write_text(
+        json.dumps({"machine": facts, "quick": args.quick, "ratios": kept + new}, indent=1) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--inside"]:
+        run_inside(*sys.argv[2:])
+    else:
+        main()
