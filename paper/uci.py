@@ -59,8 +59,8 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
 
 
 def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, int]]]]:
+    from uci_cells import gathered
     from uci_methods import methods
-    from uci_tables import gathered
 
     known = gathered(CELLS)
     needed = {"acc_mlp"} if options.classifiers else {"seconds"}
