@@ -5,6 +5,8 @@ import fairstream
 PUBLIC = {
     "Block",
     "BlockSource",
+    "ChannelSubspaces",
+    "FairImagePCA",
     "FairPowerMethod",
     "FairStreamingPCA",
     "FairSubspace",

@@ -2,6 +2,8 @@
 
 from fairstream._version import __version__
 from fairstream.blocks import Block, BlockSource, GroupColumn, encode_groups
+from fairstream.channels import FairImagePCA
+from fairstream.channels_model import ChannelSubspaces
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import collect_moments, fit_source
@@ -16,6 +18,8 @@ from fairstream.unfair import unfair_basis
 __all__ = [
     "Block",
     "BlockSource",
+    "ChannelSubspaces",
+    "FairImagePCA",
     "FairPowerMethod",
     "FairStreamingPCA",
     "FairSubspace",

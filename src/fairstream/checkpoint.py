@@ -12,6 +12,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
+from fairstream.channels import FairImagePCA
 from fairstream.errors import FairstreamFileError, FairstreamWarning
 from fairstream.estimator import FairStreamingPCA
 from fairstream.persist import PathLike, build, library_versions, read_file, sync_folder, write_file
@@ -25,7 +26,7 @@ class Checkpoint:
     """A half-finished fit read back: the estimator, the rows behind it, and the environment then."""
 
     path: Path
-    estimator: FairStreamingPCA
+    estimator: FairStreamingPCA | FairImagePCA
     rows: int
     environment: Mapping[str, Any]
 
@@ -47,7 +48,9 @@ class CheckpointFolder:
         """List the checkpoints, newest first."""
         return sorted((file for file in self.path.iterdir() if _NAME.fullmatch(file.name)), reverse=True)
 
-    def write(self, estimator: FairStreamingPCA, rows: int, environment: Mapping[str, Any]) -> Path:
+    def write(
+        self, estimator: FairStreamingPCA | FairImagePCA, rows: int, environment: Mapping[str, Any]
+    ) -> Path:
         """Write a checkpoint, and only once it is safely on disk drop all but the two newest."""
         header, arrays = estimator.to_state()
         header["checkpoint"] = {"rows": rows, "environment": dict(environment)}

@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fairstream.blocks import Block, BlockSource
+from fairstream.blocks import Block, BlockSource, Matrix
+from fairstream.channels import FairImagePCA, channel_columns, check_source_channels
 from fairstream.checkpoint import Checkpoint, CheckpointFolder, environment_of, warn_of_differences
 from fairstream.estimator import FairStreamingPCA
 from fairstream.interrupts import FitInterrupted, PendingSignal, signals_held_back
-from fairstream.learners import working_dtype
+from fairstream.learners import check_parameters, new_learner, working_dtype
 from fairstream.moments import GroupMoments
 from fairstream.persist import PathLike
+from fairstream.power import FairPowerMethod
 from fairstream.sources import open_source
 from fairstream.sources.rows import cut_block
 
@@ -25,24 +27,33 @@ CHECKPOINT_SECONDS = 60.0
 Progress: TypeAlias = Callable[[int, int | None], object]
 """Called after every block with the rows done and, where known, the rows there are."""
 
+Estimator: TypeAlias = FairStreamingPCA | FairImagePCA
+E = TypeVar("E", FairStreamingPCA, FairImagePCA)
 
+
+@overload
+def fit_source(source: Any, estimator: E, **options: Any) -> E: ...
+@overload
+def fit_source(source: Any, estimator: None = None, **options: Any) -> FairStreamingPCA: ...
 def fit_source(
     source: Any,
-    estimator: FairStreamingPCA | None = None,
+    estimator: Estimator | None = None,
     *,
     checkpoint: PathLike | None = None,
     every: int | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     **parameters: Any,
-) -> FairStreamingPCA:
+) -> Estimator:
     """Fit on all blocks of a source in one pass, with checkpoints that survive anything.
 
     Parameters
     ----------
     source : BlockSource, or anything that `open_source` opens without options
-    estimator : FairStreamingPCA, optional
-        A new estimator to fit; or give its parameters.
+    estimator : FairStreamingPCA or FairImagePCA, optional
+        A new estimator to fit; or give the parameters of a `FairStreamingPCA`. All channels of a
+        `FairImagePCA` learn in the same pass. With solver "power" and block_size None every step reads the
+        whole source; such a fit takes no checkpoint.
     checkpoint : path, optional
         A folder for checkpoints; the two newest are kept. With it, Ctrl-C and SIGTERM write a checkpoint
         after the current block and then raise `FitInterrupted`, a KeyboardInterrupt.
@@ -59,7 +70,7 @@ def fit_source(
 
     Returns
     -------
-    FairStreamingPCA
+    FairStreamingPCA or FairImagePCA
         The fitted estimator.
 
     Examples
@@ -80,7 +91,15 @@ def fit_source(
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
-    if checkpoint is None:
+    if isinstance(estimator, FairImagePCA):
+        check_source_channels(estimator, source)
+    if estimator.solver == "power" and estimator.block_size is None:
+        if checkpoint is not None:
+            raise ValueError(
+                "checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out"
+            )
+        _fit_whole_steps(source, estimator, progress)
+    elif checkpoint is None:
         for block, rows in _counted(source, 0):
             _learn(estimator, block, source)
             _report(progress, rows, source)
@@ -127,14 +146,51 @@ def collect_moments(
     return moments
 
 
+def _fit_whole_steps(source: BlockSource, estimator: Estimator, progress: Progress | None) -> None:
+    """Run the power method with one pass over the source per step, which all channels share."""
+    check_parameters(estimator.get_params(deep=False))
+    if isinstance(estimator, FairImagePCA):
+        parts = estimator.new_parts(source.n_features)
+    else:
+        parts = [(estimator, slice(0, source.n_features))]
+    methods: list[FairPowerMethod] = []
+    done = step = 0
+    while not methods or step < methods[0].plan.total_steps:
+        for block, rows in _counted(source, 0):
+            views = [channel_columns(block.X, columns) for _, columns in parts]
+            groups = block.groups or None
+            methods = methods or [_power_method(part, X) for (part, _), X in zip(parts, views, strict=True)]
+            for method, X in zip(methods, views, strict=True):
+                method.update(X, groups)
+            if progress is not None:
+                total = source.n_rows and source.n_rows * methods[0].plan.total_steps
+                progress(done + rows, total)
+        if not methods:
+            return
+        for method in methods:
+            method.end_step()
+        done, step = done + rows, step + 1
+    for (part, columns), method in zip(parts, methods, strict=True):
+        part._learner, part._subspace, part.n_features_in_ = method, None, columns.stop - columns.start
+    if isinstance(estimator, FairImagePCA):
+        estimator.estimators_ = tuple(part for part, _ in parts)
+        estimator._subspace, estimator.n_features_in_ = None, source.n_features
+
+
+def _power_method(estimator: FairStreamingPCA, X: Matrix) -> FairPowerMethod:
+    learner = new_learner(estimator.get_params(deep=False), X, None)
+    assert isinstance(learner, FairPowerMethod)
+    return learner
+
+
 def _fit_with_checkpoints(
     source: BlockSource,
-    estimator: FairStreamingPCA,
+    estimator: Estimator,
     folder: CheckpointFolder,
     every: int | None,
     resume: bool,
     progress: Progress | None,
-) -> FairStreamingPCA:
+) -> Estimator:
     environment = environment_of(source)
     rows = saved_rows = skipped = 0
     if folder.files() and not resume:
@@ -193,14 +249,16 @@ def _counted(
         raise ValueError(f"the source has {rows:,} rows, the checkpoint {done:,}: it belongs to other data")
 
 
-def _learn(estimator: FairStreamingPCA, block: Block, source: BlockSource) -> None:
+def _learn(estimator: Estimator, block: Block, source: BlockSource) -> None:
     estimator.partial_fit(block.X, sensitive_features=block.groups or None)
+    if isinstance(estimator, FairImagePCA):
+        return
     if estimator.solver != "power" and estimator.moments_.feature_names is None:
         estimator.moments_.feature_names = source.feature_names
         estimator.moments_.encoding = getattr(source, "encoding", None)
 
 
-def _name_columns(estimator: FairStreamingPCA, source: BlockSource) -> None:
+def _name_columns(estimator: Estimator, source: BlockSource) -> None:
     """Give the fitted estimator the names of its columns and, in its subspace, how a table made them.
 
     Not before the end: blocks are bare arrays, and scikit-learn would miss the names with every one.
@@ -208,7 +266,7 @@ def _name_columns(estimator: FairStreamingPCA, source: BlockSource) -> None:
     if source.feature_names is not None:
         estimator.feature_names_in_ = np.array(source.feature_names, dtype=object)
     encoding = getattr(source, "encoding", None)
-    if estimator.solver == "power" and encoding is not None:
+    if isinstance(estimator, FairStreamingPCA) and estimator.solver == "power" and encoding is not None:
         subspace = estimator.subspace_
         parameters = {**subspace.parameters, "encoding": encoding}
         estimator._subspace = dataclasses.replace(subspace, parameters=parameters)
@@ -219,8 +277,13 @@ def _report(progress: Progress | None, rows: int, source: BlockSource) -> None:
         progress(rows, source.n_rows)
 
 
-def _check_same_fit(found: Checkpoint, estimator: FairStreamingPCA, source: BlockSource) -> None:
+def _check_same_fit(found: Checkpoint, estimator: Estimator, source: BlockSource) -> None:
     """Refuse to go on with another estimator or other columns than the checkpoint's."""
+    if type(found.estimator) is not type(estimator):
+        raise ValueError(
+            f"the checkpoint {found.path.name} is of a {type(found.estimator).__name__}, the estimator a "
+            f"{type(estimator).__name__}: resume with the former, or begin anew in another folder"
+        )
     now: Mapping[str, Any] = estimator.get_params(deep=False)
     for name, then in found.estimator.get_params(deep=False).items():
         if then != now[name]:
@@ -228,7 +291,8 @@ def _check_same_fit(found: Checkpoint, estimator: FairStreamingPCA, source: Bloc
                 f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then!r}: "
                 "resume with that, or begin anew in another folder"
             )
-    if estimator.solver != "power" and source.feature_names != found.estimator.moments_.feature_names:
+    moments = getattr(found.estimator, "moments_", None)
+    if isinstance(moments, GroupMoments) and source.feature_names != moments.feature_names:
         raise ValueError(
             f"the source has other column names than {found.path.name}: it belongs to other data"
         )

@@ -86,6 +86,11 @@ def fit_dask(
     (2, 6)
     """
     check_installed()
+    if not isinstance(estimator, FairStreamingPCA):
+        raise ValueError(
+            f"estimator is a {type(estimator).__name__}: fit_dask takes a FairStreamingPCA; fit channels with "
+            "fit_source, or each by itself"
+        )
     check_parameters(estimator.get_params(deep=False))
     if checkpoint is None and resume:
         raise ValueError("resume is given without checkpoint: name a folder")

@@ -64,7 +64,8 @@ class Keeper:
                 )
         written: dict[str, Any] = dict(found.environment)
         done = written.pop("partitions done", None)
-        if done is None or any(written.pop(name) != value for name, value in self._cut.items()):
+        other = done is None or any(written.pop(name) != value for name, value in self._cut.items())
+        if other or not isinstance(found.estimator, FairStreamingPCA):
             raise ValueError(
                 f"the checkpoint {found.path.name} belongs to data cut into other partitions: resume with "
                 "the same data and partition_rows, or begin anew in another folder"
