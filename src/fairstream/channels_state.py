@@ -40,11 +40,11 @@ def rebuild(kind: type[E], header: Header, arrays: Arrays) -> E:
     states = parted_states(header["estimators"], arrays)
     estimators = [FairStreamingPCA.from_state(*state) for state in states]
     n_features = sum(estimator.n_features_in_ for estimator in estimators)
-    expected = image.new_parts(n_features)
-    checked(len(expected) == len(estimators), "channels and parameters")
-    for estimator, (like, columns) in zip(estimators, expected, strict=True):
+    slices, shared = image._slices(n_features), image._channel_parameters()
+    checked(len(slices) == len(estimators), "channels and parameters")
+    for estimator, columns in zip(estimators, slices, strict=True):
         checked(estimator.n_features_in_ == columns.stop - columns.start, "channels and features")
-        checked(estimator.get_params(deep=False) == like.get_params(deep=False), "parameters of the channels")
+        checked(estimator.get_params(deep=False) == shared, "parameters of the channels")
         checked(estimator.n_samples_seen_ == estimators[0].n_samples_seen_, "rows of the channels")
     image.estimators_, image._subspace = tuple(estimators), None
     image.n_features_in_ = n_features

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairstream.channels import FairImagePCA
+from fairstream.channels_model import ChannelSubspaces
 from fairstream.estimator import FairStreamingPCA
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
@@ -33,27 +35,42 @@ def inspect_file(path: PathLike) -> dict[str, Any]:
         "format_version": about["format_version"],
         "versions": about["versions"],
     }
-    if isinstance(held, FairSubspace):
+    if isinstance(held, FairSubspace | ChannelSubspaces):
         return facts | subspace_facts(held)
     if isinstance(held, GroupMoments):
         return facts | moments_facts(held)
-    if isinstance(held, FairStreamingPCA):
+    if isinstance(held, FairStreamingPCA | FairImagePCA):
         facts |= {"parameters": held.get_params(deep=False)}
-        if isinstance(getattr(held, "moments_", None), GroupMoments):
-            facts |= moments_facts(held.moments_)
+        moments = getattr(held, "moments_", None)
+        if isinstance(moments, tuple):
+            facts |= channel_moments_facts(moments)
+        elif moments is not None:
+            facts |= moments_facts(moments)
         if "checkpoint" in about["state"]:
             facts["checkpoint"] = about["state"]["checkpoint"]
     return facts
 
 
-def subspace_facts(subspace: FairSubspace) -> dict[str, Any]:
-    """Return the figures of a fair subspace that a reader wants first."""
+def subspace_facts(subspace: FairSubspace | ChannelSubspaces) -> dict[str, Any]:
+    """Return the figures of a fair subspace that a reader wants first; some of them for each channel."""
     parameters = {name: value for name, value in subspace.parameters.items() if name != "encoding"}
+    by_channel: dict[str, Any] = {}
+    if isinstance(subspace, ChannelSubspaces):
+        gaps = subspace.residual_mean_gaps()
+        by_channel = {
+            "n_channels": subspace.n_channels,
+            "n_removed": [len(U) for U in subspace.unfair_basis],
+            "channel_explained_variance_ratio": [
+                float(channel.explained_variance_ratio.sum()) for channel in subspace.channels
+            ],
+            "channel_residual_mean_gap": {name: [of[name] for of in gaps] for name in gaps[0]},
+        }
     return {
         "n_rows": subspace.n_rows,
         "n_features": subspace.n_features,
         "n_components": subspace.n_components,
         "n_removed": len(subspace.unfair_basis),
+        **by_channel,
         "explained_variance_ratio": float(subspace.explained_variance_ratio.sum()),
         "parameters": {name: _plain(value) for name, value in parameters.items()},
         "groups": _with_text_keys(subspace.group_counts),
@@ -69,6 +86,15 @@ def moments_facts(moments: GroupMoments) -> dict[str, Any]:
         "rank": moments.rank,
         "lost_energy": moments.lost_energy,
         "groups": _with_text_keys(counts),
+    }
+
+
+def channel_moments_facts(channels: Sequence[GroupMoments]) -> dict[str, Any]:
+    """Return the figures of the moments of several channels: rows and groups are the same in all."""
+    return {
+        **moments_facts(channels[0]),
+        "n_features": sum(moments.n_features for moments in channels),
+        "lost_energy": [moments.lost_energy for moments in channels],
     }
 
 

@@ -10,6 +10,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from fairstream.blocks import BlockSource
+from fairstream.channels_model import ChannelSubspaces
 from fairstream.errors import missing_extra
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
@@ -18,16 +19,17 @@ from fairstream.sources import open_source
 
 _MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
 
+Model: TypeAlias = FairSubspace | ChannelSubspaces
 Write: TypeAlias = Callable[[FloatArray], None]
 Progress: TypeAlias = Callable[[int, int | None], object]
 
 
-def open_like(model: FairSubspace, data: Any, **options: Any) -> BlockSource:
+def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
     """Open data as the rows that a model was fitted on were: same columns, categories and scaling.
 
     Parameters
     ----------
-    model : FairSubspace
+    model : FairSubspace or ChannelSubspaces
         One fitted on a table knows how its columns became features; others leave it to the options.
     data, **options
         As in `open_source`.
@@ -49,17 +51,20 @@ def open_like(model: FairSubspace, data: Any, **options: Any) -> BlockSource:
             f"the data has {source.n_features} features, the model {model.n_features}: choose the columns "
             "it was fitted on"
         )
+    channels = getattr(model, "n_channels", 1)
+    if channels not in (1, getattr(source, "n_channels", channels)):
+        raise ValueError(f"the data has other channels than the model's {channels}: open it as for the fit")
     return source
 
 
 def embed_source(
-    model: FairSubspace, source: BlockSource, path: PathLike, *, progress: Progress | None = None
+    model: Model, source: BlockSource, path: PathLike, *, progress: Progress | None = None
 ) -> int:
     """Write the fair coordinates of all rows of a source to a file; return how many rows.
 
     Parameters
     ----------
-    model : FairSubspace
+    model : FairSubspace or ChannelSubspaces
     source : BlockSource
     path : path
         Ends in .npy, .csv or .parquet (the last two need the `tables` extra); appears only when complete.
@@ -71,7 +76,7 @@ def embed_source(
 
 
 def erase_source(
-    model: FairSubspace, source: BlockSource, path: PathLike, *, progress: Progress | None = None
+    model: Model, source: BlockSource, path: PathLike, *, progress: Progress | None = None
 ) -> int:
     """Write all rows of a source without their unfair part to a file; parameters as in `embed_source`."""
     names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from fairstream.moments import GroupMoments
@@ -152,20 +153,27 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
     rows = getattr(result, "n_rows", None)
     settings = dict(getattr(result, "parameters", {}))
     encoding = settings.pop("encoding", None)  # lists every category: not for a report
+    moments = getattr(model, "moments_", None)
     return Subject(
         name=name,
         kind=type(model).__name__,
         embed=lambda X: np.asarray(result.embed(X), dtype=float),
-        components=np.asarray(result.components, dtype=float),
+        components=_one_matrix(result.components),
         mean=np.asarray(result.mean, dtype=float),
-        unfair_basis=np.asarray(result.unfair_basis, dtype=float),
+        unfair_basis=_one_matrix(result.unfair_basis),
         fitted_rows=None if rows is None else int(rows),
         total_variance=None if not rows else float(result.total_variance) * (rows - 1) / rows,
-        moments=getattr(model, "moments_", None),
+        moments=moments if isinstance(moments, GroupMoments) else None,
         feature_names=getattr(result, "feature_names", None),
         encoding=encoding,
         parameters=_parameters(model) or plain_parameter(settings),
     )
+
+
+def _one_matrix(rows: Any) -> FloatArray:
+    """Return directions as one matrix; those of several channels lie in columns of their own."""
+    matrix: FloatArray = scipy.linalg.block_diag(*rows) if isinstance(rows, tuple) else rows
+    return np.asarray(matrix, dtype=float)
 
 
 def _parameters(model: Any) -> dict[str, Any]:

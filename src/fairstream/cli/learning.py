@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fairstream.channels import CHANNELS, FairImagePCA
 from fairstream.cli.answers import answer
 from fairstream.cli.options import (
     as_json,
@@ -40,6 +41,13 @@ rank_option = click.option(
 @reading_options
 @encoding_options
 @solving_options
+@click.option(
+    "--channels",
+    type=click.Choice(CHANNELS),
+    default="joint",
+    show_default=True,
+    help="For images: one model of all pixels, or one for each colour channel, in the same pass.",
+)
 @click.option("--solver", type=click.Choice(SOLVERS), default="auto", show_default=True)
 @rank_option
 @click.option(
@@ -73,6 +81,7 @@ def fit(
     n_unfair: tuple[str, ...],
     constraint: str,
     directions: str,
+    channels: str,
     solver: str,
     rank: int | None,
     power_block: str | None,
@@ -102,10 +111,13 @@ def fit(
     choices |= {"block_size": pair(power_block), "power_steps": pair(power_steps) or 10, "random_state": seed}
     keeping: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
     client = _chosen_client(dask, workers, every)
+    if client is not None and channels == "separate":
+        raise click.UsageError("--channels separate does not go with --dask and --workers: leave these out")
     with progress_on_terminal("fit") as progress:
         if client is None:
             source = open_data(data, **reading)
-            estimator = fit_source(source, every=every, progress=progress, **choices, **keeping)
+            new = _new_estimator(channels, source, choices)
+            estimator = fit_source(source, new, every=every, progress=progress, **keeping)
         else:
             described: Any = open_data(data, opener=_left_to_workers, **reading)
             path, sensitive, options = described
@@ -115,6 +127,15 @@ def fit(
             )
     estimator.subspace_.save(output)
     answer({"model": str(output), **subspace_facts(estimator.subspace_)}, as_json)
+
+
+def _new_estimator(channels: str, source: Any, choices: dict[str, Any]) -> Any:
+    """Return what is to be fitted: one model, or one for each channel of the source."""
+    if channels == "joint":
+        return FairStreamingPCA(**choices)
+    if not hasattr(source, "n_channels"):
+        raise click.UsageError("--channels separate is for images, a folder or .zip: leave it out")
+    return FairImagePCA(n_channels=source.n_channels, channels=channels, **choices)
 
 
 def _chosen_client(dask: str | None, workers: int | None, every: int | None) -> str | int | None:

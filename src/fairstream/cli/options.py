@@ -11,6 +11,8 @@ import click
 import numpy as np
 
 from fairstream.blocks import BlockSource
+from fairstream.channels import FairImagePCA
+from fairstream.channels_model import ChannelSubspaces
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.persist import check_target, load
@@ -47,6 +49,11 @@ reading_options = apply_options(
     ),
     click.option("--target", metavar="COLUMN", help="A column to leave out of the features."),
     click.option("--block-size", type=click.IntRange(min=1), metavar="ROWS", help="Rows read at a time."),
+    click.option(
+        "--attributes",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="For images: the table that --sensitive names columns of (CelebA text, CSV or Parquet).",
+    ),
     click.option(
         "--option",
         "others",
@@ -118,6 +125,7 @@ def open_data(
     features: str | None = None,
     target: str | None = None,
     block_size: int | None = None,
+    attributes: Path | None = None,
     others: tuple[str, ...] = (),
     standardize: bool = False,
     impute: str | None = None,
@@ -127,6 +135,7 @@ def open_data(
 ) -> BlockSource:
     """Open the data that a command was given, with the options it was given."""
     options = dict(map(_split_option, others))
+    options |= {} if attributes is None else {"attributes": attributes}
     options |= {"standardize": True} if standardize else {}
     options |= {} if impute is None else {"impute": impute}
     options |= {} if categories is None else {"categories": _read_categories(categories)}
@@ -179,20 +188,26 @@ def pair(text: str | None) -> int | tuple[int, int] | None:
         raise click.BadParameter(f"{text!r}: give one whole number, or two as in 100,200") from None
 
 
-def load_subspace(path: Path) -> FairSubspace:
-    """Load a fair subspace, or solve a stored estimator for its own."""
+def load_subspace(path: Path) -> FairSubspace | ChannelSubspaces:
+    """Load a fair subspace, of one model or channel by channel, or solve a stored estimator for its own."""
     held = load(path)
     if isinstance(held, GroupMoments):
         raise click.ClickException(
             f"{path} holds moments: turn them into a model with fairstream solve first"
         )
-    subspace: FairSubspace = held if isinstance(held, FairSubspace) else held.subspace_
+    subspace: FairSubspace | ChannelSubspaces = (
+        held if isinstance(held, FairSubspace | ChannelSubspaces) else held.subspace_
+    )
     return subspace
 
 
 def load_moments(path: Path) -> GroupMoments:
     """Load group moments, or take those of a stored estimator or checkpoint."""
     held = load(path)
+    if isinstance(held, FairImagePCA):
+        raise click.ClickException(
+            f"{path} holds moments channel by channel: use FairImagePCA.resolve in Python"
+        )
     moments = held if isinstance(held, GroupMoments) else getattr(held, "moments_", None)
     if not isinstance(moments, GroupMoments):
         raise click.ClickException(f"{path} holds no moments: make them with fairstream moments")

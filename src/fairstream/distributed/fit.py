@@ -88,8 +88,8 @@ def fit_dask(
     check_installed()
     if not isinstance(estimator, FairStreamingPCA):
         raise ValueError(
-            f"estimator is a {type(estimator).__name__}: fit_dask takes a FairStreamingPCA; fit channels with "
-            "fit_source, or each by itself"
+            f"estimator is a {type(estimator).__name__}: fit_dask takes a FairStreamingPCA; fit channels "
+            "with fit_source"
         )
     check_parameters(estimator.get_params(deep=False))
     if checkpoint is None and resume:
