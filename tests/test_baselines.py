@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairstream import baselines
+from fairstream.audit import audit
 from fairstream.baselines import (
     INLP,
     RLACE,
@@ -227,3 +228,24 @@ def test_impossible_settings_are_named(system, message, rows):
     X, groups = rows
     with pytest.raises(ValueError, match=message):
         system.fit(X, sensitive_features=groups)
+
+
+def test_every_system_appears_in_one_side_by_side_audit():
+    rng = np.random.default_rng(3)
+    groups = np.where(rng.random(900) < 0.4, "b", "a")
+    X = rng.normal(size=(900, 6)) * np.arange(6, 0, -1)
+    X[groups == "b", 0] += 12.0
+    models = {repr(system): clone(system).fit(X[:300], sensitive_features=groups[:300]) for system in SYSTEMS}
+    report = audit(models, X[300:], groups[300:], probes=["linear"], n_permutations=0, random_state=0)
+    measured = {model.name: model.leaks[0].best_probe.auc.value for model in report.models}
+    assert measured.keys() >= models.keys()
+    # The control: plain PCA of the same width, which the audit adds, tells the groups apart.
+    plain = [model.leaks[0].best_probe.auc.value for model in report.models if model.role == "control"]
+    assert min(plain) > 0.9
+    for system in (KleindessnerFairPCA(2), LeacePCA(2), OlfatAswaniFairPCA(2, tolerance=1e-5)):
+        assert measured[repr(system)] < 0.6
+    linear = {model.name: model.explained_variance for model in report.models}
+    assert linear[repr(KleindessnerKernelFairPCA(2))] is None
+    assert 0 < linear[repr(KleindessnerFairPCA(2))] < 1
+    for text in (report.to_markdown(), report.to_html()):
+        assert all(type(system).__name__ in text for system in SYSTEMS)
