@@ -64,9 +64,7 @@ def keep(leaks: dict[str, Leak]) -> None:
     def rounded(leak: Leak) -> Leak:
         return json.loads(json.dumps(leak), parse_float=lambda text: round(float(text), 6))
 
-    body = ",\n".join(
-        f"{json.dumps(key)}: {json.dumps(rounded(leak))}" for key, leak in sorted(leaks.items())
-    )
+    lines = (f"{json.dumps(key)}: {json.dumps(rounded(leak))}" for key, leak in sorted(leaks.items()))
     draft = RESULTS.with_suffix(".part")
     draft.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     draft.replace(RESULTS)
