@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,22 +15,13 @@ from typing import Any
 import numpy as np
 
 from fairstream.blocks import BlockSource, encode_groups, take_rows
-from fairstream.distributed.parts import (
-    ImagePart,
-    NpyPart,
-    ParquetPart,
-    Part,
-    StorePart,
-    TaskPart,
-    WholePart,
-    encoded_alike,
-)
+from fairstream.distributed.parts import Part, SourcePart, TaskPart, encoded_alike
+from fairstream.distributed.reducing import WINDOW
 from fairstream.sources import open_source
-from fairstream.sources.arrays import FileRows, choose_key
 from fairstream.sources.labels import listed_names
 
 PARTS_WISHED = 128
-MIN_PART_BYTES, MAX_PART_BYTES = 2**23, 2**29
+LARGEST_PART = 8  # times what is worth a task
 _LEARNED = ("standardize", "impute")
 
 
@@ -52,37 +45,6 @@ class _Request:
     partition_rows: int | None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def for_source(self) -> dict[str, Any]:
-        given = {} if self.sensitive is None else {"sensitive": self.sensitive}
-        return {**self.options, **given}
-
-    def encoded(self, n_rows: int, by_name: bool) -> _Request:
-        """Return the request with labels encoded once for all parts; names of columns stay."""
-        if by_name or self.sensitive is None:
-            return self
-        return dataclasses.replace(self, sensitive=encode_groups(self.sensitive, n_rows))
-
-    def rows(self, start: int, stop: int) -> dict[str, Any]:
-        """Return the options of rows start..stop: encoded labels and a target in memory are cut."""
-        options = self.for_source()
-        if isinstance(self.sensitive, dict):
-            options["sensitive"] = take_rows(self.sensitive, slice(start, stop))
-        target = options.get("target")
-        if target is not None and not isinstance(target, str | int | np.integer):
-            options["target"] = np.asarray(target)[start:stop]
-        return options
-
-    def ranges(self, n_rows: int, row_bytes: float, stored: int = 1) -> Iterator[tuple[int, int]]:
-        """Yield the row ranges of the parts: even, and beginning where stored rows begin."""
-        size = self.partition_rows
-        if size is None:
-            bytes_each = np.clip(n_rows * row_bytes / PARTS_WISHED, MIN_PART_BYTES, MAX_PART_BYTES)
-            size = max(int(bytes_each // max(row_bytes, 1)), 64)
-        pieces = max(1, math.ceil(n_rows / max(size // stored * stored, stored)))
-        even = math.ceil(n_rows / pieces / stored) * stored
-        for start in range(0, n_rows, max(even, 1)):
-            yield start, min(start + even, n_rows)
-
 
 def partition(X: Any, sensitive: Any, partition_rows: int | None, options: Mapping[str, Any]) -> Partitioned:
     """Cut X into parts, or refuse what cannot be cut."""
@@ -96,19 +58,78 @@ def partition(X: Any, sensitive: Any, partition_rows: int | None, options: Mappi
     if _is_dask(X, "divisions"):
         return Partitioned(_of_dask_frame(X, wanted))
     if isinstance(X, str | os.PathLike):
-        return _of_path(Path(X), wanted)
+        return _of_path(X, wanted)
     if isinstance(X, BlockSource):
-        if sensitive is not None or options:
-            raise ValueError(
-                "X is an open source, which has its own sensitive features and options: leave them out"
-            )
-        return Partitioned([_whole(X)], getattr(X, "encoding", None))
+        return _of_list([X], wanted)
     if isinstance(X, list | tuple) and X:
         return _of_list(X, wanted)
     raise ValueError(
         f"X is a {type(X).__name__}: pass a dask array or DataFrame, a list of delayed blocks or futures, a "
         "path or a list of them, or a source; what is in this process's memory fits with estimator.fit"
     )
+
+
+# Sources ------------------------------------------------------------------------------------------------
+
+
+def _of_path(path: Any, wanted: _Request) -> Partitioned:
+    place = Path(path).absolute()  # workers may have been started elsewhere
+    given = {} if wanted.sensitive is None else {"sensitive": wanted.sensitive}
+    return _of_source(open_source(place, **wanted.options, **given), str(place), wanted.partition_rows)
+
+
+def _of_source(source: BlockSource, place: str, partition_rows: int | None) -> Partitioned:
+    """Cut a source where it may be cut; what can only be read from front to back is one part."""
+    try:
+        source.__reduce_ex__(4)  # asks for the state and copies nothing
+    except TypeError as error:
+        raise ValueError(f"X cannot be sent to a worker: {error}") from None
+    encoding, cuts = getattr(source, "encoding", None), getattr(source, "cuts", None)
+    if cuts is None:
+        return Partitioned([SourcePart(source, place)], encoding)
+    divisible: Any = source
+    n_parts = _number_of_parts(cuts[-1], divisible.part_rows, partition_rows)
+    parts = [
+        SourcePart(divisible.part(start, stop), f"rows {start:,} to {stop - 1:,} of {place}")
+        for start, stop in itertools.pairwise(_even_ends(cuts, n_parts))
+    ]
+    return Partitioned(parts, encoding)
+
+
+def _number_of_parts(n_rows: int, worthwhile: int, partition_rows: int | None) -> int:
+    """Return how many parts to make of so many rows, when `worthwhile` rows are worth a task.
+
+    Numbers that few or many workers can share evenly, and that fill windows: powers of two, then multiples
+    of a window.
+
+    Examples
+    --------
+    >>> [_number_of_parts(n, 100, None) for n in (50, 500, 1_700, 10_000, 1_000_000)]
+    [1, 8, 32, 112, 1264]
+    """
+    if partition_rows is not None:
+        return max(1, math.ceil(n_rows / partition_rows))
+    size = min(max(worthwhile, n_rows / PARTS_WISHED), LARGEST_PART * worthwhile)
+    wished = max(1, math.ceil(n_rows / size))
+    if wished > WINDOW:
+        return math.ceil(wished / WINDOW) * WINDOW
+    return 1 << (wished - 1).bit_length()
+
+
+def _even_ends(cuts: Sequence[int], n_parts: int) -> list[int]:
+    """Return ends of about equal parts, each the cut that is nearest.
+
+    Examples
+    --------
+    >>> _even_ends([0, 30, 60, 90, 100], 3)
+    [0, 30, 60, 100]
+    """
+    ends = {cuts[0], cuts[-1]}
+    for number in range(1, n_parts):
+        wished = cuts[-1] * number // n_parts
+        after = bisect_left(cuts, wished)
+        ends.add(min(cuts[max(after - 1, 0) : after + 1], key=lambda cut: abs(cut - wished)))
+    return sorted(ends) if len(ends) > 1 else [cuts[0], cuts[-1]]
 
 
 # Dask collections -------------------------------------------------------------------------------------
@@ -211,27 +232,39 @@ def _is_task(value: Any) -> bool:
 
 def _of_list(X: Sequence[Any], wanted: _Request) -> Partitioned:
     if all(isinstance(item, str | os.PathLike) for item in X):
-        if len(X) > 1:
-            _refuse_learned(wanted.options, "several paths")
-            names_columns = listed_names(wanted.sensitive) is not None or _column_numbers(wanted.sensitive)
-            if wanted.sensitive is not None and not names_columns:
-                raise ValueError(
-                    "sensitive_features holds labels beside several paths: name columns, arrays or attributes"
-                )
-        first = _of_path(Path(X[0]), wanted)
-        alike = dataclasses.replace(wanted, options=encoded_alike(wanted.options, first.encoding))
-        others = [_of_path(Path(item), alike) for item in X[1:]]
-        return Partitioned([part for one in (first, *others) for part in one.parts], first.encoding)
+        return _of_paths(X, wanted)
     tasks = [_is_task(item) for item in X]
-    if not any(tasks) and all(isinstance(item, BlockSource) for item in X):
-        if wanted.sensitive is not None or wanted.options:
-            raise ValueError("X is a list of open sources, which have their own sensitive features")
-        return Partitioned([_whole(item) for item in X], getattr(X[0], "encoding", None))
-    if not all(tasks):
+    if all(tasks):
+        return Partitioned(_of_tasks(X, wanted))
+    if any(tasks) or not all(isinstance(item, BlockSource) for item in X):
         raise ValueError(
             f"X is a list with a {type(X[tasks.index(False)]).__name__}: list delayed objects, futures, "
             "paths or sources, all of one kind"
         )
+    if wanted.sensitive is not None or wanted.options:
+        raise ValueError(
+            "X is an open source, which has its own sensitive features and options: leave them out"
+        )
+    return _joined([_of_source(item, f"the {type(item).__name__}", wanted.partition_rows) for item in X])
+
+
+def _of_paths(X: Sequence[Any], wanted: _Request) -> Partitioned:
+    if len(X) > 1:
+        _refuse_learned(wanted.options, "several paths")
+        if wanted.sensitive is not None and not _names_columns(wanted.sensitive):
+            raise ValueError(
+                "sensitive_features holds labels beside several paths: name columns, arrays or attributes"
+            )
+    first = _of_path(X[0], wanted)
+    alike = dataclasses.replace(wanted, options=encoded_alike(wanted.options, first.encoding))
+    return _joined([first, *(_of_path(item, alike) for item in X[1:])])
+
+
+def _joined(each: Sequence[Partitioned]) -> Partitioned:
+    return Partitioned([part for one in each for part in one.parts], each[0].encoding)
+
+
+def _of_tasks(X: Sequence[Any], wanted: _Request) -> list[Part]:
     _refuse_learned(wanted.options, "a list of blocks")
     options, labels = dict(wanted.options), [None] * len(X)
     names = listed_names(wanted.sensitive)
@@ -244,15 +277,7 @@ def _of_list(X: Sequence[Any], wanted: _Request) -> Partitioned:
                 f"X has {len(X)} blocks"
             )
         labels = list(wanted.sensitive)
-    return Partitioned([TaskPart(f"block {i} of X", (x, labels[i]), options) for i, x in enumerate(X)])
-
-
-def _whole(source: BlockSource) -> Part:
-    try:
-        source.__reduce_ex__(4)  # asks for the state and copies nothing
-    except TypeError as error:
-        raise ValueError(f"X cannot be sent to a worker: {error}") from None
-    return WholePart(source, n_rows=source.n_rows)
+    return [TaskPart(f"block {i} of X", (x, labels[i]), options) for i, x in enumerate(X)]
 
 
 def _refuse_learned(options: Mapping[str, Any], what: str) -> None:
@@ -264,107 +289,8 @@ def _refuse_learned(options: Mapping[str, Any], what: str) -> None:
             )
 
 
-# Paths ------------------------------------------------------------------------------------------------
-
-
-def _of_path(path: Path, wanted: _Request) -> Partitioned:
-    path = path.absolute()  # workers may have been started elsewhere
-    source = open_source(path, **wanted.for_source())
-    cut = _CUTTERS.get(type(source).__name__) or _CUTTERS.get(_inner_name(source))
-    parts = cut(path, source, wanted) if cut is not None else None
-    if parts is None:
-        parts = [WholePart(str(path), wanted.for_source(), source.n_rows)]
-    return Partitioned(parts, getattr(source, "encoding", None))
-
-
-def _cut_matrix(path: Path, source: Any, wanted: _Request) -> list[Part] | None:
-    if path.suffix != ".npy":
-        return None
-    rows = FileRows.from_header(str(path))
-    parts: list[Part] = []
-    numbers = _column_numbers(wanted.sensitive, rows.n_rows)
-    wanted = wanted.encoded(rows.n_rows, by_name=numbers)
-    for start, stop in wanted.ranges(rows.n_rows, rows.row_bytes):
-        options = wanted.rows(start, stop)
-        parts.append(NpyPart(str(path), start, stop, options))
-    return parts
-
-
-def _cut_table(path: Path, source: Any, wanted: _Request) -> list[Part] | None:
-    from fairstream.sources.table_readers import parquet_paths
-
-    if {".csv", ".tsv"} & {suffix.lower() for suffix in path.suffixes}:
-        return None
-    import pyarrow.parquet
-
-    by_name = listed_names(wanted.sensitive) is not None
-    wanted = wanted.encoded(int(source.n_rows), by_name)
-    start, parts = 0, list[Part]()
-    for file in parquet_paths(str(path)):
-        about = pyarrow.parquet.ParquetFile(file).metadata
-        ends = np.cumsum([0, *(about.row_group(j).num_rows for j in range(about.num_row_groups))])
-        first = 0
-        for _, stop in wanted.ranges(about.num_rows, 8 * source.n_features):
-            # A row group belongs to the range that its last row is in.
-            last = int(np.searchsorted(ends[1:], stop, side="right"))
-            n_rows = int(ends[last] - ends[first])
-            if n_rows:
-                options = wanted.rows(start, start + n_rows)
-                parts.append(ParquetPart(file, tuple(range(first, last)), n_rows, options))
-            first, start = last, start + n_rows
-    return parts
-
-
-def _cut_store(path: Path, source: Any, wanted: _Request) -> list[Part] | None:
-    from fairstream.sources.stores import HDF5Store, ZarrStore, array_names
-
-    is_hdf5 = path.suffix.lower() in (".h5", ".hdf5")
-    store: HDF5Store | ZarrStore = HDF5Store(str(path)) if is_hdf5 else ZarrStore(str(path))
-    with store.reading() as opened:
-        names = array_names(opened)
-        key = None if names is None else choose_key(store.place, names, wanted.options.get("key"))
-        X = opened if key is None else opened[key]
-        n_rows, row_bytes = int(X.shape[0]), int(np.prod(X.shape[1:])) * np.dtype(X.dtype).itemsize
-        chunks = getattr(X, "shards", None) or getattr(X, "chunks", None)
-        stored = min(int(chunks[0]), n_rows) if chunks else 1
-    names = listed_names(wanted.sensitive)
-    wanted = wanted.encoded(n_rows, by_name=names is not None)
-    parts: list[Part] = []
-    for start, stop in wanted.ranges(n_rows, row_bytes, max(stored, 1)):
-        options = wanted.rows(start, stop)
-        if names is not None:
-            options["sensitive"] = names
-        elif "sensitive" in options:
-            options["groups"] = options.pop("sensitive")
-        parts.append(StorePart(store, start, stop, options))
-    return parts
-
-
-def _cut_images(path: Path, source: Any, wanted: _Request) -> list[Part]:
-    options = {a: b for a, b in wanted.options.items() if a not in ("attributes", "name_column", "names")}
-    parts: list[Part] = []
-    for start, stop in wanted.ranges(len(source.names), source.n_features):
-        groups = take_rows(source._groups, slice(start, stop))
-        own = options | ({"sensitive": groups} if groups else {})
-        parts.append(ImagePart(str(path), source.names[start:stop], own))
-    return parts
-
-
-def _column_numbers(sensitive: Any, n_rows: int | None = None) -> bool:
-    """Tell column indices from labels: a list of as many whole numbers as there are rows is labels."""
-    if isinstance(sensitive, list | tuple) and len(sensitive) == n_rows:
-        return False
+def _names_columns(sensitive: Any) -> bool:
+    """Tell names and indices of columns from labels."""
     listed = sensitive if isinstance(sensitive, list | tuple) else [sensitive]
-    return all(isinstance(j, int | np.integer) and not isinstance(j, bool) for j in listed)
-
-
-def _inner_name(source: Any) -> str:
-    return type(getattr(source, "_source", None)).__name__
-
-
-_CUTTERS: dict[str, Callable[[Path, Any, _Request], list[Part] | None]] = {
-    "MatrixSource": _cut_matrix,
-    "TableSource": _cut_table,
-    "StoreSource": _cut_store,
-    "ImageSource": _cut_images,
-}
+    numbers = all(isinstance(j, int | np.integer) and not isinstance(j, bool) for j in listed)
+    return numbers or listed_names(sensitive) is not None

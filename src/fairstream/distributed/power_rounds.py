@@ -12,7 +12,7 @@ from fairstream.blocks import Block
 from fairstream.distributed.clients import explained_failures
 from fairstream.distributed.facts import Facts
 from fairstream.distributed.partitioning import Partitioned
-from fairstream.distributed.parts import Part, RowsOfPart, named_errors, without_inputs
+from fairstream.distributed.parts import Part, named_errors, without_inputs
 from fairstream.distributed.reducing import finished, futures_of, reduce_parts
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.estimator import FairStreamingPCA
@@ -140,7 +140,7 @@ class _RowRanges:
         for part, count in zip(self._parts, self._counts, strict=True):
             low, high = max(start - first, 0), min(stop - first, count)
             if low < high:
-                taken.append(RowsOfPart(without_inputs(part), low, high, part.inputs))
+                taken.append(part.rows(low, high) if (low, high) != (0, count) else part)
             first += count
         self.left -= stop - start
         self._at = stop
