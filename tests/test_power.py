@@ -16,7 +16,8 @@ from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughG
 from fairstream.linalg import orthonormalise, orthonormalise_in_place, principal_angles, top_eigenvectors
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.power.products import add_product, add_scaled, rank_revealing_basis, slice_rows
+from fairstream.power.bases import rank_revealing_basis
+from fairstream.power.products import add_product, add_scaled, slice_rows
 from fairstream.solve import solve
 
 D, K, M = 12, 3, 2

@@ -34,9 +34,10 @@ from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
+from fairstream.power.bases import random_basis
 from fairstream.power.groups import GroupLedger, NewGroups
 from fairstream.power.plan import PowerPlan
-from fairstream.power.products import Codes, centred_slices, checked_rows, random_basis, remove_span
+from fairstream.power.products import Codes, centred_slices, checked_rows, remove_span
 from fairstream.power.state import describe, rebuild
 from fairstream.power.steps import (
     Slot,

@@ -1,4 +1,4 @@
-"""The products of the power method: centred row slices, sums and factorisations on existing memory.
+"""The products of the power method: centred row slices and sums on existing memory.
 
 Symbols: X is the n x d block about to be read, c the provisional shift, Z = X - 1c' its centred rows, Q the
 d x q matrix the step multiplies with, P the d x p accumulated products, all d-sized matrices Fortran-ordered.
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import check_values
-from fairstream.linalg import FloatArray, orthonormalise_in_place, small_lapack
+from fairstream.linalg import FloatArray
 
 MIN_SLICE_ROWS = 128
 MAX_SLICE_ROWS = 4096
@@ -159,50 +159,6 @@ def remove_span(U: FloatArray, A: FloatArray) -> FloatArray:
     return inside
 
 
-def rotate(A: FloatArray, R: FloatArray) -> None:
-    """Replace A by AR on its own memory, a panel of rows at a time (R is square)."""
-    for start in range(0, A.shape[0], MAX_SLICE_ROWS):
-        rows = slice(start, start + MAX_SLICE_ROWS)
-        A[rows] = A[rows] @ R
-
-
-def orthonormalise_outside(U: FloatArray, A: FloatArray) -> FloatArray:
-    """Overwrite A with an orthonormal basis of (I - UU')A that is orthogonal to U to rounding; return R.
-
-    The second projection removes what rounding left in U. Only where that was much (A had almost no rank
-    outside U) is a second factorisation needed; columns that lay in U altogether become fixed directions.
-    """
-    remove_span(U, A)
-    R = orthonormalise_in_place(A)
-    leak = remove_span(U, A)
-    if np.abs(leak).max(initial=0.0) > np.sqrt(np.finfo(A.dtype).eps) / 100:
-        arbitrary = np.flatnonzero(np.linalg.norm(leak, axis=0) > 1e-3)
-        filling = np.random.default_rng(0).standard_normal((len(A), arbitrary.size), dtype=A.dtype.type)
-        A[:, arbitrary] = filling - U @ (U.T @ filling)
-        orthonormalise_in_place(A)
-        remove_span(U, A)
-    return R
-
-
-def rank_revealing_basis(A: FloatArray, rtol: float) -> FloatArray:
-    """Return an orthonormal basis of the unit columns of A, of A's numerical rank, on A's own memory."""
-    if A.shape[0] < A.shape[1]:  # one mean gap per group of several attributes, in few features
-        left, singular, _ = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
-        return np.asfortranarray(left[:, : int(np.count_nonzero(singular > rtol * singular[0]))])
-    R = orthonormalise_in_place(A)
-    with small_lapack():
-        left, singular, _ = scipy.linalg.svd(R, check_finite=False)
-    rotate(A, left)
-    return A[:, : int(np.count_nonzero(singular > rtol * singular[:1].sum()))]
-
-
-def random_basis(n_features: int, columns: int, generator: np.random.Generator, dtype: Any) -> FloatArray:
-    """Return QR(N(0,1)^{d x columns}), Fortran-ordered."""
-    Q: FloatArray = generator.standard_normal((columns, n_features), dtype=dtype).T
-    orthonormalise_in_place(Q)
-    return Q
-
-
 def centre_products(
     P: FloatArray, Q: FloatArray, n_rows: int, row_sum: NDArray[np.float64], delta: NDArray[np.float64]
 ) -> None:
@@ -221,10 +177,3 @@ def add_scaled(A: FloatArray, P: FloatArray, alpha: float) -> None:
     result = axpy(P.ravel(order="F"), flat, a=alpha)
     if not np.shares_memory(result, A):
         A[...] = result.reshape(A.shape, order="F")
-
-
-def fix_signs_in_place(V: FloatArray) -> None:
-    """Make the entry of largest size in each column positive."""
-    for column in V.T:
-        if column[np.argmax(np.abs(column))] < 0:
-            np.negative(column, out=column)

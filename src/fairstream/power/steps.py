@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
-from fairstream.linalg import FloatArray, eigh, orthonormalise_in_place, small_lapack
+from fairstream.linalg import FloatArray, eigh, orthonormalise_in_place
+from fairstream.power.bases import (
+    fix_signs_in_place,
+    orthonormalise_outside,
+    rank_revealing_basis,
+    symmetric_product,
+)
 from fairstream.power.groups import GroupLedger, open_sums
 from fairstream.power.products import (
     Codes,
     add_scaled,
     centre_products,
-    fix_signs_in_place,
-    orthonormalise_outside,
-    rank_revealing_basis,
     remove_span,
-    rotate,
 )
 
 Widths = Mapping[str, int]
@@ -163,13 +164,9 @@ def component_step(
 ) -> tuple[FloatArray, NDArray[np.float64]]:
     """Return V <- QR((I - UU')CV), on the memory of the centred products P = n C V, and V'CV's eigenvalues.
 
-    The columns are turned to the principal axes of the step, which leaves their span as it is.
+    The columns follow the principal axes of C inside V, largest first, which leaves their span as it is.
     """
-    rayleigh = (V.T @ P).astype(np.float64) / n_rows
-    variances = np.maximum(eigh((rayleigh + rayleigh.T) / 2)[0][::-1], 0.0)
-    R = orthonormalise_outside(U, P)
-    with small_lapack():
-        axes = scipy.linalg.svd(R, check_finite=False)[0]
-    rotate(P, axes)
+    values, axes = eigh(symmetric_product(V, P) / n_rows)
+    orthonormalise_outside(U, P, axes[:, ::-1])
     fix_signs_in_place(P)
-    return P, variances
+    return P, np.maximum(values[::-1], 0.0)
