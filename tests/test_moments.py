@@ -383,3 +383,17 @@ def test_a_restricted_summary_knows_only_the_groups_it_is_restricted_to(rng, ran
         restricted.update(X, {"race": race})
     with pytest.raises(ValueError, match="for reading only"):
         GroupMoments(12, rank=rank).update(X, {"race": race}).merge(restricted)
+
+
+def test_a_basis_with_a_row_of_rounding_noise_is_still_made_orthonormal():
+    # Whole images in float32: the first rows are centred by their own mean, so one of them is not free.
+    from fairstream.moments.sketch import reorthonormalise
+
+    B = np.random.default_rng(0).normal(size=(6, 400)).astype(np.float32)
+    B[5] = 0
+    with pytest.raises(np.linalg.LinAlgError):  # why Cholesky alone is not enough
+        np.linalg.cholesky((B @ B.T).astype(float))
+    C, lower = reorthonormalise(B)
+    np.testing.assert_allclose(C @ C.T, np.eye(6), atol=1e-5)
+    np.testing.assert_allclose(lower @ C, B, atol=1e-4)
+    assert np.all(np.diag(lower)[:5] > 0), "coordinates in the old rows would change sign"

@@ -115,7 +115,14 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
 def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (C, L) with B = L C and C orthonormal, to undo the slow drift of many rotations."""
     gram = (B @ B.T).astype(np.float64)
-    with small_lapack():
-        lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
-        inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
+    try:
+        with small_lapack():
+            lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
+            inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        # A row of rounding noise: the first rows are centred by their own mean, so one is not free, and in
+        # float32 with many features it can pass for a direction. Householder needs no independent rows.
+        Q, R = np.linalg.qr(B.T.astype(np.float64))
+        signs = np.where(np.diag(R) < 0, -1.0, 1.0)  # as Cholesky has them: coordinates go with the rows
+        return (Q * signs).T.astype(B.dtype), (R.T * signs)
     return inverse.astype(B.dtype) @ B, lower
