@@ -1,39 +1,51 @@
-"""Strong and weak scaling of fit_dask: one and two worker processes, one BLAS thread each.
+"""Strong and weak scaling of fit_dask, beside what the machine allows, and the memory of a worker.
 
 Strong: the same rows on more workers; the goal is a speed-up of 1.7 with two. Weak: rows in proportion to the
-workers; the goal is that the time stays. Every figure is the median of several fits on a warm cluster that
-reads a .npy file from the page cache. The load of the machine while it was measured is printed with it: a
-second worker needs a second processor that nobody else uses. Where others do use it, the processor time of
-the busiest worker still tells how evenly the work was shared, but not what waiting cost.
+workers; the goal is that the time stays. Plain: as many processes without Dask, each with its share of the
+rows, and no merging: the speed-up of these is all that the processors and their memory allow, since two of
+them may share a core, a cache or a bus. Memory: the peak of one worker while the rows double.
 
-    python benchmarks/scaling.py [--quick] [--workers 1,2] [--json FILE] [--docs docs/scaling.md]
+All read one .npy file from the page cache, one BLAS thread per process. The lines are measured in turns,
+several rounds of all; how much of the machine others used meanwhile is measured with each, and a figure is
+the median of the three quietest rounds. Where others were never quiet, the processor time of the busiest
+worker still tells how evenly the work was shared, but not what waiting cost.
+
+    python benchmarks/scaling.py [--quick] [--rounds 5] [--workers 1,2] [--json FILE] [--docs docs/scaling.md]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client, LocalCluster
+import psutil
+from distributed import Client
 
-from fairstream import FairStreamingPCA
+from fairstream import FairStreamingPCA, collect_moments
 from fairstream.distributed import fit_dask
+from fairstream.distributed.clients import local_cluster
+from fairstream.sources import open_source
 
 GOAL = 1.7
+QUIETEST = 3
 MARKS = ("<!-- measured by benchmarks/scaling.py -->", "<!-- end of what was measured -->")
+PROCESSORS = os.cpu_count() or 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workload:
     """What is fitted: rows per worker of the weak series, features, and the solver."""
 
@@ -45,28 +57,36 @@ class Workload:
 
 @dataclass(frozen=True)
 class Measured:
-    """One line of the answer."""
+    """One fit, or the median of several."""
 
     workload: str
     series: str
     workers: int
     rows: int
     seconds: float
-    slowest: float
-    busiest_cpu: float
-    worker_peak_mb: float
+    busiest_cpu: float  # processor seconds of the busiest worker
+    others: float  # share of all processors that other programs used meanwhile
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of one worker during one fit."""
+
+    workload: str
+    rows: int
+    data_mb: float
+    before_mb: float
+    peak_mb: float
     summary_mb: float
-    load_before: float
-    load_after: float
 
 
 FULL = [
-    Workload("exact, d=512", 120_000, 512, {"solver": "exact"}),
-    Workload("sketch, d=4096, rank 64", 24_000, 4_096, {"solver": "sketch", "rank": 64}),
+    Workload("exact, d=512", 480_000, 512, {"solver": "exact"}),
+    Workload("sketch, d=4096, rank 64", 48_000, 4_096, {"solver": "sketch", "rank": 64}),
 ]
 QUICK = [
-    Workload("exact, d=256", 40_000, 256, {"solver": "exact"}),
-    Workload("sketch, d=1024, rank 32", 20_000, 1_024, {"solver": "sketch", "rank": 32}),
+    Workload("exact, d=256", 200_000, 256, {"solver": "exact"}),
+    Workload("sketch, d=1024, rank 32", 40_000, 1_024, {"solver": "sketch", "rank": 32}),
 ]
 
 
@@ -82,120 +102,259 @@ def write_rows(path: Path, workload: Workload, n_rows: int) -> None:
     rows.flush()
 
 
-def measure(
-    client: Any, workload: Workload, path: Path, n_rows: int, workers: int, series: str, repeats: int
-) -> Measured:
-    """Fit several times and return the median."""
-    groups = {"group": np.arange(n_rows) % 2}
-    partition_rows = max(workload.n_rows // 16, 256)  # the same partitions whatever the number of workers
-    before, seconds, busiest = os.getloadavg()[0], [], []
-    for _ in range(repeats):
-        used = client.run(time.process_time)
-        start = time.perf_counter()
-        pca = FairStreamingPCA(8, constraint="all", **workload.choices)
-        fit_dask(pca, path, groups, client=client, partition_rows=partition_rows)
-        seconds.append(time.perf_counter() - start)
-        now = client.run(time.process_time)
-        busiest.append(max(now[worker] - used[worker] for worker in used))
-    peaks = client.run(_peak_mb).values()
-    return Measured(
-        workload.name,
-        series,
-        workers,
-        n_rows,
-        round(statistics.median(seconds), 3),
-        round(max(seconds), 3),
-        round(statistics.median(busiest), 3),
-        round(max(peaks), 1),
-        round(pca.moments_.nbytes / 2**20, 2),
-        round(before, 2),
-        round(os.getloadavg()[0], 2),
-    )
+def first_rows(path: Path, n_rows: int) -> Any:
+    """Open the first rows of the file, in two groups."""
+    whole: Any = open_source(path)
+    labelled: Any = open_source(path, sensitive={"group": np.arange(whole.n_rows) % 2})
+    return labelled.part(0, n_rows)
 
 
-def _peak_mb() -> float:
-    """Return the peak memory of this process, from the kernel's own account of it since it was started."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return float("nan")
-    peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(peak.split()[1]) / 1024
+# How quiet it is ----------------------------------------------------------------------------------------
 
 
-def run(workloads: list[Workload], workers: list[int], repeats: int) -> list[Measured]:
-    """Measure every workload on every number of workers, both series."""
-    measured = []
-    with tempfile.TemporaryDirectory() as folder:
-        files = {}
-        for workload in workloads:
-            for factor in sorted({1, *workers}):
-                path = Path(folder) / f"{len(files)}.npy"
-                write_rows(path, workload, factor * workload.n_rows)
-                files[workload.name, factor] = path
-        for number in workers:
-            with (
-                LocalCluster(
-                    n_workers=number, threads_per_worker=1, processes=True, dashboard_address=":0"
-                ) as cluster,
-                Client(cluster) as client,
-            ):
-                for workload in workloads:
-                    # The first fit imports, maps and connects; it is not part of the answer.
-                    measure(client, workload, files[workload.name, 1], workload.n_rows, number, "warm-up", 1)
-                    most = max(workers)
-                    for series, factor in (("strong", most), ("weak", number)):
-                        rows = factor * workload.n_rows
-                        path = files[workload.name, factor]
-                        line = measure(client, workload, path, rows, number, series, repeats)
-                        measured.append(line)
-                        print(line, flush=True)
-    return measured
+@contextmanager
+def watched() -> Iterator[dict[str, float]]:
+    """Measure the time of what runs within, and the share of the machine that others used meanwhile."""
+    answer: dict[str, float] = {}
+    busy, own, start = _busy_seconds(), _own_seconds(), time.perf_counter()
+    yield answer
+    answer["seconds"] = seconds = time.perf_counter() - start
+    others = (_busy_seconds() - busy) - (_own_seconds() - own)
+    answer["others"] = max(0.0, others / (seconds * PROCESSORS))
 
 
-def table(measured: list[Measured]) -> str:
-    """Return the answer as a Markdown table with speed-ups against one worker."""
-    first = {(m.workload, m.series): m for m in measured if m.workers == 1}
-    lines = [
-        "| workload | series | workers | rows | seconds | against one worker | busiest worker's processor "
-        "seconds | against one worker | worker peak MB | summary MB | load |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+def _busy_seconds() -> float:
+    """Return the seconds that all processors together were not idle, time lost to other guests included."""
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
+
+
+def _own_seconds() -> float:
+    """Return the processor seconds of this process and all that it started."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+# What is measured ---------------------------------------------------------------------------------------
+
+
+def fit(client: Any, workload: Workload, path: Path, series: str, workers: int, rows: int) -> Measured:
+    """Fit once on a cluster."""
+    source = first_rows(path, rows)
+    used = client.run(time.process_time)
+    with watched() as measured:
+        fit_dask(FairStreamingPCA(8, **workload.choices), source, client=client)
+    now = client.run(time.process_time)
+    busiest = max(now[worker] - used[worker] for worker in used)
+    return Measured(workload.name, series, workers, rows, busiest_cpu=busiest, **measured)
+
+
+def plain(workload: Workload, path: Path, processes: int, rows: int) -> Measured:
+    """Let so many processes summarise their shares of the rows, without Dask and without merging."""
+    start_together = multiprocessing.get_context("spawn")
+    barrier, done = start_together.Barrier(processes + 1), start_together.Queue()
+    ends = [rows * i // processes for i in range(processes + 1)]
+    workers = [
+        start_together.Process(
+            target=_summarise,
+            args=(path, ends[i], ends[i + 1], workload.choices.get("rank"), barrier, done),
+        )
+        for i in range(processes)
     ]
-    for m in sorted(measured, key=lambda m: (m.workload, m.series, m.workers)):
+    for worker in workers:
+        worker.start()
+    barrier.wait()
+    with watched() as measured:
+        used = [done.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    return Measured(workload.name, "plain", processes, rows, busiest_cpu=max(used), **measured)
+
+
+def _summarise(path: Path, start: int, stop: int, rank: int | None, barrier: Any, done: Any) -> None:
+    source = first_rows(path, stop).part(start, stop)
+    collect_moments(source.part(0, 512), rank=rank)  # the first products are slower
+    barrier.wait()
+    used = time.process_time()
+    collect_moments(source, rank=rank)
+    done.put(time.process_time() - used)
+
+
+def memory(client: Any, workload: Workload, path: Path, rows: int) -> Memory:
+    """Fit once and return the peak memory of the only worker."""
+    source = first_rows(path, rows)
+    client.run(_forget_peak)
+    (before,) = client.run(_memory_mb, "VmRSS").values()
+    pca = fit_dask(FairStreamingPCA(8, **workload.choices), source, client=client)
+    (peak,) = client.run(_memory_mb, "VmHWM").values()
+    data = rows * workload.n_features * 4 / 2**20
+    return Memory(workload.name, rows, data, before, peak, pca.moments_.nbytes / 2**20)
+
+
+def _forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _memory_mb(field: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1024
+
+
+# The run ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def cluster_of(workers: int) -> Iterator[Any]:
+    """Start so many worker processes."""
+    with local_cluster(workers) as cluster, Client(cluster) as client:
+        yield client
+
+
+def run(
+    workloads: list[Workload], workers: list[int], rounds: int, report: Callable[[Any], None]
+) -> tuple[list[Measured], list[Memory]]:
+    """Measure everything, round by round."""
+    measured, memories, most = [], [], max(workers)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {workload: Path(folder) / f"{i}.npy" for i, workload in enumerate(workloads)}
+        for workload, path in paths.items():
+            write_rows(path, workload, most * workload.n_rows)
+        for _ in range(rounds):
+            for workload, path in paths.items():
+                for number in workers:
+                    measured.append(plain(workload, path, number, most * workload.n_rows))
+                    report(measured[-1])
+            for number in workers:
+                with cluster_of(number) as client:
+                    for workload, path in paths.items():
+                        # The first fit imports and connects; it is not part of the answer.
+                        fit(client, workload, path, "warm-up", number, workload.n_rows // 8)
+                        for series, factor in (("strong", most), ("weak", number)):
+                            if series == "weak" and number == most:
+                                continue  # the same fit as the strong series
+                            line = fit(client, workload, path, series, number, factor * workload.n_rows)
+                            measured.append(line)
+                            report(line)
+        with cluster_of(1) as client:
+            for workload, path in paths.items() if Path("/proc/self/clear_refs").exists() else ():
+                fit(client, workload, path, "warm-up", 1, workload.n_rows // 8)
+                for eighths in (1, 2, 4, 8, 16):
+                    if eighths <= 8 * most:
+                        memories.append(memory(client, workload, path, eighths * workload.n_rows // 8))
+                        report(memories[-1])
+    return measured, memories
+
+
+def quietest(measured: list[Measured]) -> list[Measured]:
+    """Return one line for each thing measured: the median of the rounds in which others used least."""
+    lines: dict[tuple[str, str, int], list[Measured]] = {}
+    for one in measured:
+        lines.setdefault((one.workload, one.series, one.workers), []).append(one)
+    answer = []
+    for (workload, series, workers), all_of_them in lines.items():
+        best = sorted(all_of_them, key=lambda one: one.others)[:QUIETEST]
+        answer.append(
+            Measured(
+                workload,
+                series,
+                workers,
+                best[0].rows,
+                statistics.median(one.seconds for one in best),
+                statistics.median(one.busiest_cpu for one in best),
+                max(one.others for one in best),
+            )
+        )
+    most = max(line.workers for line in answer)
+    both = [line for line in answer if line.series == "strong" and line.workers == most]
+    return answer + [Measured(**{**asdict(line), "series": "weak"}) for line in both]
+
+
+# The answer ---------------------------------------------------------------------------------------------
+
+
+def scaling_table(lines: list[Measured]) -> str:
+    """Return the answer as a Markdown table with ratios to one worker."""
+    first = {(m.workload, m.series): m for m in lines if m.workers == 1}
+    rows = [
+        "| workload | series | workers | rows | seconds | one worker / this | busiest worker's processor "
+        "seconds | one worker / this | used by others |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    order = {"plain": 0, "strong": 1, "weak": 2}
+    for m in sorted(lines, key=lambda m: (m.workload, order[m.series], m.workers)):
         one = first.get((m.workload, m.series))
         ratio = "" if one is None else f"{one.seconds / m.seconds:.2f}"
         cpu_ratio = "" if one is None else f"{one.busiest_cpu / m.busiest_cpu:.2f}"
-        lines.append(
+        rows.append(
             f"| {m.workload} | {m.series} | {m.workers} | {m.rows:,} | {m.seconds:.2f} | {ratio} | "
-            f"{m.busiest_cpu:.2f} | {cpu_ratio} | "
-            f"{m.worker_peak_mb:.0f} | {m.summary_mb:.2f} | {m.load_before:.1f} to {m.load_after:.1f} |"
+            f"{m.busiest_cpu:.2f} | {cpu_ratio} | {m.others:.0%} |"
         )
-    return "\n".join(lines)
+    return "\n".join(rows)
+
+
+def memory_table(lines: list[Memory]) -> str:
+    """Return the memory of a worker as a Markdown table."""
+    rows = [
+        "| workload | rows | data MB | worker before, MB | worker's peak, MB | one summary, MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    for m in lines:
+        rows.append(
+            f"| {m.workload} | {m.rows:,} | {m.data_mb:,.0f} | {m.before_mb:.0f} | {m.peak_mb:.0f} | "
+            f"{m.summary_mb:.1f} |"
+        )
+    return "\n".join(rows)
+
+
+def verdicts(lines: list[Measured]) -> list[str]:
+    """Say for each workload what two workers reached of the goal and of what the machine allows."""
+    answer = []
+    seconds = {(m.workload, m.series, m.workers): m.seconds for m in lines}
+    for workload in dict.fromkeys(m.workload for m in lines):
+        if not {(workload, "strong", 1), (workload, "strong", 2), (workload, "plain", 2)} <= seconds.keys():
+            continue
+        reached = seconds[workload, "strong", 1] / seconds[workload, "strong", 2]
+        allowed = seconds[workload, "plain", 1] / seconds[workload, "plain", 2]
+        met = "met" if reached >= GOAL else "missed"
+        busy = max(m.others for m in lines if m.workload == workload)
+        answer.append(
+            f"{workload}: two workers are {reached:.2f} times as fast as one (goal {GOAL}: {met}), two plain "
+            f"processes {allowed:.2f} times; others used up to {busy:.0%} of the machine."
+        )
+    return answer
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="smaller workloads, fewer repeats")
+    parser.add_argument("--quick", action="store_true", help="smaller workloads")
     parser.add_argument("--workers", default="1,2", help="numbers of worker processes, with commas")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--docs", type=Path, help="page to put the table in, between its two marks")
+    parser.add_argument("--docs", type=Path, help="page to put the tables in, between its two marks")
     arguments = parser.parse_args()
+    for library in ("OPENBLAS", "OMP", "MKL"):  # for every process that is started from here
+        os.environ[f"{library}_NUM_THREADS"] = "1"
     workers = [int(number) for number in arguments.workers.split(",")]
-    measured = run(QUICK if arguments.quick else FULL, workers, 2 if arguments.quick else 3)
+    workloads = QUICK if arguments.quick else FULL
+    measured, memories = run(workloads, workers, arguments.rounds, lambda line: print(line, flush=True))
+    lines = quietest(measured)
     machine = (
-        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} processors, {platform.machine()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}, {PROCESSORS} processors, {platform.machine()}, "
         f"Python {platform.python_version()}, numpy {np.__version__}"
     )
-    text = f"Measured {machine}.\n\n{table(measured)}\n"
+    said = "\n".join(f"- {verdict}" for verdict in verdicts(lines))
+    text = f"Measured {machine}.\n\n{scaling_table(lines)}\n\n{said}\n\n{memory_table(memories)}\n"
     print(text)
-    busiest = max(m.load_before for m in measured if m.workers == 1)
-    if busiest > 0.75 * (os.cpu_count() or 1):
-        print(f"The load was up to {busiest:.1f} before a fit: these figures are of a busy machine.")
-    for m in measured:
-        one = next(o for o in measured if (o.workload, o.series, o.workers) == (m.workload, m.series, 1))
-        if m.series == "strong" and m.workers == 2 and one.seconds / m.seconds < GOAL:
-            print(f"{m.workload}: {one.seconds / m.seconds:.2f} times quicker, the goal is {GOAL}.")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "lines": [asdict(m) for m in measured]}))
+        found = {"machine": machine, "rounds": [asdict(m) for m in measured]}
+        arguments.json.write_text(json.dumps(found | {"memory": [asdict(m) for m in memories]}, indent=1))
     if arguments.docs:
         before, after = (arguments.docs.read_text().split(mark) for mark in MARKS)
         arguments.docs.write_text(f"{before[0]}{MARKS[0]}\n\n{text}\n{MARKS[1]}{after[1]}")

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
 from fairstream.blocks import Block
 from fairstream.cli import main
+from fairstream.interrupts import FitInterrupted
 from fairstream.linalg import principal_angles
 from fairstream.sources import open_source
 
@@ -277,14 +278,18 @@ def test_images_are_decoded_by_the_workers(tmp_path, one_thread):
     assert pca.group_counts_ == expected.group_counts_
 
 
-def test_open_sources_go_to_one_worker_each(rows, single, one_thread):
+def test_open_sources_are_cut_where_they_can_be(rows, single, one_thread):
     X, sex = rows
     sources = [
         open_source(X[a:b], sensitive={"sex": sex[a:b]}) for a, b in ((0, 700), (700, 701), (701, N_ROWS))
     ]
     assert_same_moments(fit_dask(FairStreamingPCA(3), sources, client=one_thread), single)
     whole = open_source(X, sensitive={"sex": sex})
-    assert_same_moments(fit_dask(FairStreamingPCA(3), whole, client=one_thread), single)
+    assert len(partition(whole, None, 99, {}).parts) == 21
+    assert_same_moments(fit_dask(FairStreamingPCA(3), whole, client=one_thread, partition_rows=99), single)
+    one_way = open_source([(X[:900], {"sex": sex[:900]}), (X[900:], {"sex": sex[900:]})])
+    assert len(partition(one_way, None, 99, {}).parts) == 1
+    assert_same_moments(fit_dask(FairStreamingPCA(3), one_way, client=one_thread), single)
 
 
 # Frames, delayed blocks and futures ---------------------------------------------------------------------
@@ -296,6 +301,30 @@ def test_a_dask_frame_names_its_sensitive_column(rows, single, one_thread):
     assert_same_moments(fitted, single)
     beside = fit_dask(FairStreamingPCA(3), frame.drop(columns="sex"), frame["sex"], client=one_thread)
     assert_same_moments(beside, single)
+
+
+@pytest.mark.parametrize("kind", ["dask", "delayed"])
+def test_the_categories_of_all_partitions_count(kind, rows, one_thread):
+    X, sex = rows
+    frame = as_frame(X, sex)[["f00", "f01", "f02", "sex"]].copy()
+    frame["job"] = np.where(np.arange(N_ROWS) < 1_500, "cook", "baker")
+    frame["town"] = pd.Categorical(np.array(["a", "b", "c", "d"])[np.arange(N_ROWS) // 500])
+    if kind == "dask":
+        data: Any = dd.from_pandas(frame, npartitions=4)
+    else:
+        data = [dask.delayed(frame[i : i + 500]) for i in range(0, N_ROWS, 500)]
+        data.insert(0, dask.delayed(frame[:0]))
+    fitted = fit_dask(FairStreamingPCA(2), data, "sex", client=one_thread)
+    source = open_source(frame, sensitive=["sex"])
+    assert tuple(fitted.feature_names_in_) == source.feature_names
+    assert fitted.moments_.encoding == source.encoding
+    (block,) = source
+    expected = FairStreamingPCA(2).fit(block.X, sensitive_features=block.groups)
+    assert_same_moments(fitted, expected)
+    # What is given is not asked for, and then a category of a later partition is one too many.
+    categories = {"job": ["cook"], "town": [*"abcd"]}
+    with pytest.raises(ValueError, match="'baker', which"):
+        fit_dask(FairStreamingPCA(2), data, "sex", client=one_thread, categories=categories)
 
 
 @pytest.mark.parametrize("kind", ["pairs", "blocks", "apart", "futures", "sparse"])
@@ -369,6 +398,38 @@ def test_a_power_step_without_a_group_is_refused(rows, one_thread):
     blocks = da.from_array(X[order], chunks=(170, -1))
     with pytest.raises(NotEnoughGroupsError, match=r"1 group of 'sex'.*larger block_size"):
         fit_dask(pca, blocks, {"sex": sex[order]}, client=one_thread)
+
+
+class UnluckyError(RuntimeError):
+    """Raised half-way through a fit."""
+
+
+@pytest.mark.parametrize("block_size", [None, (300, 150)])
+def test_a_power_fit_goes_on_from_its_last_step(block_size, tmp_path, rows, one_thread):
+    X, sex = rows
+    np.save(tmp_path / "x.npy", X)
+    choices = {"solver": "power", "block_size": block_size, "power_steps": 3, "random_state": 0}
+    asked = {"sensitive_features": {"sex": sex}, "client": one_thread, "partition_rows": 170}
+    seen: list[int] = []
+
+    def fail_once(done: int, total: int | None) -> None:
+        seen.append(done)
+        if len(seen) == 4:  # in the second phase
+            raise UnluckyError
+
+    def fit(**more: Any) -> FairStreamingPCA:
+        return fit_dask(FairStreamingPCA(2, **choices), tmp_path / "x.npy", **asked, **more)
+
+    with pytest.raises(UnluckyError):
+        fit(checkpoint=tmp_path / "kept", progress=fail_once)
+    resumed = fit(checkpoint=tmp_path / "kept", progress=fail_once, resume=True)
+    assert sorted({*seen}) == seen, "a step was done twice"
+    uninterrupted = fit()
+    np.testing.assert_allclose(resumed.components_, uninterrupted.components_, atol=1e-12)
+    assert resumed.group_counts_ == uninterrupted.group_counts_
+    # The control: three steps more or less do show.
+    other = fit_dask(FairStreamingPCA(2, **choices | {"power_steps": 2}), tmp_path / "x.npy", **asked)
+    assert np.abs(other.components_ - uninterrupted.components_).max() > 1e-6
 
 
 # Deaths -----------------------------------------------------------------------------------------------------
@@ -477,6 +538,43 @@ def test_what_was_merged_survives_a_lost_scheduler(tmp_path, rows, single, one_t
     )
     assert seen[0] > kept.n_rows
     assert_same_moments(pca, single)
+
+
+@pytest.mark.parametrize("solver", ["exact", "power"])
+def test_a_signal_stops_the_fit_and_loses_nothing(solver, tmp_path, rows, one_thread):
+    X, sex = rows
+    np.save(tmp_path / "x.npy", X)
+    choices = {"solver": "power", "random_state": 0, "power_steps": 2} if solver == "power" else {}
+    asked = {"sensitive_features": {"sex": sex}, "client": one_thread, "partition_rows": 20}
+    seen: list[int] = []
+
+    def stop_once(done: int, total: int | None) -> None:
+        seen.append(done)
+        if len(seen) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(
+        FitInterrupted, match=r"stopped after [\d,]+ rows; what was learned is in .*resume=True"
+    ):
+        fit_dask(
+            FairStreamingPCA(3, **choices),
+            tmp_path / "x.npy",
+            checkpoint=tmp_path / "kept",
+            progress=stop_once,
+            **asked,
+        )
+    assert len(seen) == 1
+    resumed = fit_dask(
+        FairStreamingPCA(3, **choices),
+        tmp_path / "x.npy",
+        checkpoint=tmp_path / "kept",
+        resume=True,
+        progress=stop_once,
+        **asked,
+    )
+    assert seen[1] > seen[0]
+    expected = FairStreamingPCA(3, **choices).fit(X, sensitive_features={"sex": sex})
+    np.testing.assert_allclose(np.abs(resumed.components_), np.abs(expected.components_), atol=1e-8)
 
 
 def test_a_checkpoint_is_not_mixed_with_other_data_or_choices(tmp_path, rows, one_thread):

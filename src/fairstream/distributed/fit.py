@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fairstream.distributed.categories import with_all_categories
 from fairstream.distributed.clients import check_installed, connected, explained_failures
 from fairstream.distributed.facts import Facts, look_at_first_rows
-from fairstream.distributed.keeping import Keeper
+from fairstream.distributed.keeping import Keeper, Standing, kept
 from fairstream.distributed.partitioning import Partitioned, partition
 from fairstream.distributed.parts import Part, named_errors
 from fairstream.distributed.power_rounds import power_rounds
@@ -43,7 +44,8 @@ def fit_dask(
         Delayed objects and futures yield rows (array, sparse matrix, frame), (rows, labels), or a `Block`.
         Paths (Parquet by row groups, Zarr and HDF5 by stored chunks, .npy by rows, images by name; other
         files whole) are opened by the workers, who must see them under the same name. A source that is open
-        already, or a list of them, must be picklable; each is read by one worker.
+        already, or a list of them, is cut like a path where it is a `DivisibleSource`, else read by one
+        worker; it must be picklable.
     sensitive_features : optional
         For paths as `sensitive` of `open_source`. For a dask DataFrame column names, for collections dask or
         in-memory labels; for a list of blocks a list of their labels, unless they bring their own.
@@ -51,10 +53,11 @@ def fit_dask(
         A client, the address of a scheduler, or a number of local worker processes. None takes the current
         client or, where there is none, a local cluster for the time of the fit.
     partition_rows : int, optional
-        For paths, rows that one task reads; by default between 8 MB and 512 MB of them.
+        For paths and sources, rows that one task reads; by default between 64 MB and 512 MB of them.
     checkpoint : path, optional
-        A folder that what has been merged is written to: about once a minute, when the fit fails, and at the
-        end. The two newest files are kept.
+        A folder that what has been learned is written to: about once a minute (with solver "power" and steps
+        over all rows, after every step), when the fit fails, and at the end. The two newest files are kept.
+        With it, Ctrl-C and SIGTERM write a checkpoint and then raise `FitInterrupted`.
     resume : bool
         Go on from the newest checkpoint of the folder.
     progress : callable, optional
@@ -94,20 +97,18 @@ def fit_dask(
     check_parameters(estimator.get_params(deep=False))
     if checkpoint is None and resume:
         raise ValueError("resume is given without checkpoint: name a folder")
-    if checkpoint is not None and estimator.solver == "power":
-        raise ValueError('checkpoint holds merged moments, which solver="power" has none of: leave it out')
     data = partition(X, sensitive_features, partition_rows, options)
     keeper = None if checkpoint is None else Keeper(checkpoint, resume, estimator, data)
     with connected(client) as running:
         with explained_failures(running, "before the first partition was read"):
-            data, facts = look_at_first_rows(running, data)
+            data, facts = with_all_categories(running, *look_at_first_rows(running, data))
         if not facts.labels and estimator.constraint != "none":
             raise ValueError(
                 "sensitive_features is missing: pass one label per row and attribute, or "
                 'constraint="none" for ordinary streaming PCA'
             )
         if estimator.solver == "power":
-            learner: Any = power_rounds(running, estimator, data, facts, progress)
+            learner: Any = power_rounds(running, estimator, data, facts, keeper, progress)
         else:
             learner = _merged_moments(running, estimator, data, facts, keeper, progress)
     _publish(estimator, learner, facts)
@@ -123,30 +124,24 @@ def _merged_moments(
     progress: Progress | None,
 ) -> GroupMoments:
     """Return the moments of all parts, merged window by window, and kept on disk as they grow."""
-    learner = new_learner(estimator.get_params(deep=False), facts.head.X, facts.head.groups)
-    assert isinstance(learner, GroupMoments)
-    moments, done = learner, 0
-    if keeper is not None:
-        moments, done = keeper.taken_up(moments)
-    windows = reduce_parts(client, data.parts, _summarise, _merge, (facts, moments.rank), done)
-    while done < len(data.parts):
-        kept = "" if keeper is None or not moments.n_rows else keeper.way_on
-        try:
-            with explained_failures(client, f"after {done:,} of {len(data.parts):,} partitions{kept}"):
-                upto, window = next(windows)
-        except Exception:
+    standing = Standing(new_learner(estimator.get_params(deep=False), facts.head.X, facts.head.groups))
+    standing = standing if keeper is None else keeper.taken_up(standing)
+    moments = standing.learner
+    assert isinstance(moments, GroupMoments)
+    n_parts, shared = len(data.parts), (facts, moments.rank)
+    with kept(keeper, standing) as pending:
+        windows = reduce_parts(client, data.parts, _summarise, _merge, shared, standing.done, pending)
+        while standing.done < n_parts:
+            way_on = "" if keeper is None or not standing.rows else keeper.way_on
+            with explained_failures(client, f"after {standing.done:,} of {n_parts:,} partitions{way_on}"):
+                done, window = next(windows)
+            moments.merge(window)
+            moments.feature_names, moments.encoding = facts.feature_names, facts.encoding
+            standing.rows, standing.done = int(moments.n_rows), done
             if keeper is not None:
-                keeper.write(moments, done)
-            raise
-        moments.merge(window)
-        done = upto
-        moments.feature_names, moments.encoding = facts.feature_names, facts.encoding
-        if keeper is not None:
-            keeper.write_now_and_then(moments, done)
-        if progress is not None:
-            progress(int(moments.n_rows), data.n_rows)
-    if keeper is not None:
-        keeper.write(moments, done)
+                keeper.write_now_and_then(standing)
+            if progress is not None:
+                progress(standing.rows, data.n_rows)
     return moments
 
 

@@ -1,20 +1,34 @@
-"""Keeps what a distributed fit has merged so far on disk, and takes it up again."""
+"""Keeps what a distributed fit has come to on disk, and takes it up again."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fairstream.checkpoint import CheckpointFolder, environment_of, warn_of_differences
 from fairstream.distributed.partitioning import Partitioned
+from fairstream.distributed.reducing import Stopped
 from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import CHECKPOINT_SECONDS
-from fairstream.moments import GroupMoments
+from fairstream.interrupts import FitInterrupted, PendingSignal, signals_held_back
+from fairstream.learners import Learner
 from fairstream.persist import PathLike
 
 
+@dataclass
+class Standing:
+    """How far a fit has come: what it learned, from how many rows, and from how many partitions or steps."""
+
+    learner: Learner
+    rows: int = 0
+    done: int = 0
+
+
 class Keeper:
-    """The checkpoints of one distributed fit: merged moments, and how many partitions they hold."""
+    """The checkpoints of one distributed fit."""
 
     def __init__(self, path: PathLike, resume: bool, estimator: FairStreamingPCA, data: Partitioned) -> None:
         self._folder = CheckpointFolder(path)
@@ -30,31 +44,29 @@ class Keeper:
     @property
     def way_on(self) -> str:
         """What a message says about the way on after a failure."""
-        return f"; what was merged is in {self._folder.path}, resume=True goes on from there"
+        return f"; what was learned is in {self._folder.path}, resume=True goes on from there"
 
-    def write_now_and_then(self, moments: GroupMoments, done: int) -> None:
+    def write_now_and_then(self, standing: Standing) -> None:
         """Write about once a minute."""
         if time.monotonic() - self._saved_at > CHECKPOINT_SECONDS:
-            self.write(moments, done)
+            self.write(standing)
 
-    def write(self, moments: GroupMoments, done: int) -> None:
-        """Write the moments of the first `done` partitions, unless that is done or there is nothing yet."""
-        if done == self._saved or not moments.n_rows:
+    def write(self, standing: Standing) -> None:
+        """Write, unless that is done or there is nothing yet."""
+        if standing.done == self._saved or not standing.rows:
             return
         half = FairStreamingPCA(**self._parameters)
-        half._learner, half._subspace, half.n_features_in_ = moments, None, moments.n_features
-        environment = {**environment_of(None), **self._cut, "partitions done": done}
-        self._folder.write(half, int(moments.n_rows), environment)
-        self._saved, self._saved_at = done, time.monotonic()
+        learner: Any = standing.learner
+        half._learner, half._subspace, half.n_features_in_ = learner, None, _n_features(learner)
+        environment = {**environment_of(None), **self._cut, "done": standing.done}
+        self._folder.write(half, standing.rows, environment)
+        self._saved, self._saved_at = standing.done, time.monotonic()
 
-    def taken_up(self, empty: GroupMoments) -> tuple[GroupMoments, int]:
-        """Return the moments of the newest checkpoint and how many partitions they hold, else `empty` and 0.
-
-        Refuses the checkpoint of another fit.
-        """
+    def taken_up(self, empty: Standing) -> Standing:
+        """Return where the newest checkpoint stands, else `empty`; refuse the checkpoint of another fit."""
         found = self._folder.newest()
         if found is None:
-            return empty, 0
+            return empty
         then = found.estimator.get_params(deep=False)
         for name, value in self._parameters.items():
             if value != then[name]:
@@ -63,19 +75,47 @@ class Keeper:
                     "resume with that, or begin anew in another folder"
                 )
         written: dict[str, Any] = dict(found.environment)
-        done = written.pop("partitions done", None)
-        other = done is None or any(written.pop(name) != value for name, value in self._cut.items())
-        if other or not isinstance(found.estimator, FairStreamingPCA):
+        done = written.pop("done", None)
+        if done is None or any(written.pop(name, None) != value for name, value in self._cut.items()):
             raise ValueError(
                 f"the checkpoint {found.path.name} belongs to data cut into other partitions: resume with "
                 "the same data and partition_rows, or begin anew in another folder"
             )
-        moments: GroupMoments = found.estimator.moments_
-        if moments.n_features != empty.n_features:
+        learner: Any = found.estimator._learner
+        if _n_features(learner) != _n_features(empty.learner):
             raise ValueError(
-                f"X has {empty.n_features} features, the checkpoint {found.path.name} has "
-                f"{moments.n_features}: it belongs to other data"
+                f"X has {_n_features(empty.learner)} features, the checkpoint {found.path.name} has "
+                f"{_n_features(learner)}: it belongs to other data"
             )
         warn_of_differences(written, environment_of(None))
         self._saved = int(done)
-        return moments, int(done)
+        return Standing(learner, found.rows, int(done))
+
+
+@contextmanager
+def kept(keeper: Keeper | None, standing: Standing) -> Iterator[PendingSignal]:
+    """Write where the fit stands at the end, and also when it fails or is stopped by Ctrl-C or SIGTERM.
+
+    Without a keeper nothing is written, and signals are left alone.
+    """
+    if keeper is None:
+        yield PendingSignal()
+        return
+    with signals_held_back() as pending:
+        try:
+            yield pending
+        except Stopped:
+            keeper.write(standing)
+            way_on = keeper.way_on if standing.rows else "; nothing was learned by then"
+            raise FitInterrupted(
+                f"stopped after {standing.rows:,} rows{way_on}", pending.number or 2
+            ) from None
+        except Exception:
+            keeper.write(standing)
+            raise
+        keeper.write(standing)
+
+
+def _n_features(learner: Any) -> int:
+    n_features: int = learner.plan.n_features if hasattr(learner, "plan") else learner.n_features
+    return n_features

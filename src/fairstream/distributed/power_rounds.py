@@ -11,46 +11,84 @@ import numpy as np
 from fairstream.blocks import Block
 from fairstream.distributed.clients import explained_failures
 from fairstream.distributed.facts import Facts
+from fairstream.distributed.keeping import Keeper, Standing, kept
 from fairstream.distributed.partitioning import Partitioned
 from fairstream.distributed.parts import Part, named_errors, without_inputs
 from fairstream.distributed.reducing import finished, futures_of, reduce_parts
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import Progress
+from fairstream.interrupts import PendingSignal
 from fairstream.power import FairPowerMethod
 from fairstream.power.partial import PartialSums, add_partial, end_partial_step, open_step, partial_sums
 
 
 def power_rounds(
-    client: Any, estimator: FairStreamingPCA, data: Partitioned, facts: Facts, progress: Progress | None
+    client: Any,
+    estimator: FairStreamingPCA,
+    data: Partitioned,
+    facts: Facts,
+    keeper: Keeper | None,
+    progress: Progress | None,
 ) -> FairPowerMethod:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
     rounds = _Rounds(client, data, facts)
+    whole = estimator.block_size is None
     with explained_failures(client, "before the first power step"):
         head = rounds.head()
-        whole = estimator.block_size is None
         ranges = None if whole else _RowRanges(data.parts, rounds.row_counts())
-        method = _new_method(estimator, facts)
-        first = data.parts if ranges is None else ranges.take(method.plan.block_rows(0) or 0)
-        groups = rounds.labels(first) if facts.labels else {}
-    method = _new_method(estimator, facts, _declared(groups, estimator.constraint))
+        standing = Standing(_new_method(estimator, facts))
+        standing = standing if keeper is None else keeper.taken_up(standing)
+        if not standing.done:
+            standing.learner = _with_groups(estimator, facts, rounds, ranges)
+    total = data.n_rows
+    for step in range(standing.done if ranges is not None else 0):
+        ranges.take(_method_of(standing).plan.block_rows(step) or 0)  # type: ignore[union-attr]
+    with kept(keeper, standing) as pending:
+        rounds.pending = pending
+        while standing.done < _method_of(standing).plan.total_steps if ranges is None else ranges.left:
+            way_on = "" if keeper is None or not standing.rows else keeper.way_on
+            with explained_failures(client, f"in power step {standing.done + 1}{way_on}"):
+                _step(rounds, standing, head, ranges)
+            if keeper is not None and whole:
+                keeper.write(standing)
+            elif keeper is not None:
+                keeper.write_now_and_then(standing)
+            if progress is not None:
+                steps = _method_of(standing).plan.total_steps if whole else 1
+                progress(standing.rows, None if total is None else total * steps)
+    return _method_of(standing)
+
+
+def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | None) -> None:
+    """Take one step; where it fails, the fit stands where it stood before."""
+    method = _method_of(standing).copy()
+    size = None if ranges is None else method.plan.block_rows(standing.done)
+    open_step(method, head)
+    sums = rounds.sums(method, ranges.take(size or 0) if ranges is not None else None)
+    add_partial(method, sums)
+    if size is None or sums.counts[0] == size:
+        end_partial_step(method)
+    standing.learner, standing.done = method, standing.done + 1
+    standing.rows += int(sums.counts[0])
+
+
+def _with_groups(
+    estimator: FairStreamingPCA, facts: Facts, rounds: _Rounds, ranges: _RowRanges | None
+) -> FairPowerMethod:
+    """Return the method with the groups that the rows of its first step have."""
+    if not facts.labels:
+        return _new_method(estimator, facts)
+    size = _new_method(estimator, facts).plan.block_rows(0)
+    groups = rounds.labels(None if ranges is None else ranges.take(size or 0))
     if ranges is not None:
         ranges.rewind()
-    done, step = 0, 0
-    while step < method.plan.total_steps if ranges is None else ranges.left:
-        size = None if ranges is None else method.plan.block_rows(step)
-        parts = data.parts if ranges is None else ranges.take(size or 0)
-        open_step(method, head)
-        with explained_failures(client, f"in power step {step + 1}"):
-            sums = rounds.sums(method, parts)
-        add_partial(method, sums)
-        done += int(sums.counts[0])
-        if size is None or sums.counts[0] == size:
-            end_partial_step(method)
-        step += 1
-        if progress is not None:
-            progress(done, None if data.n_rows is None else _rows_in_all(data.n_rows, method, whole))
-    return method
+    return _new_method(estimator, facts, _declared(groups, estimator.constraint))
+
+
+def _method_of(standing: Standing) -> FairPowerMethod:
+    assert isinstance(standing.learner, FairPowerMethod)
+    return standing.learner
 
 
 def _new_method(
@@ -73,15 +111,12 @@ def _declared(groups: dict[str, set[Any]], constraint: str) -> dict[str, Any] | 
     return dict(groups) if groups and not small else None
 
 
-def _rows_in_all(n_rows: int, method: FairPowerMethod, whole: bool) -> int:
-    return n_rows * method.plan.total_steps if whole else n_rows
-
-
 class _Rounds:
-    """What is asked of all workers, over some parts."""
+    """What is asked of all workers, over some parts or all of them."""
 
     def __init__(self, client: Any, data: Partitioned, facts: Facts) -> None:
         self._client, self._parts, self._facts = client, data.parts, facts
+        self.pending: PendingSignal | None = None
 
     def head(self) -> Any:
         """Return the first rows of the data."""
@@ -99,17 +134,20 @@ class _Rounds:
             counts[index] = n_rows
         return [int(n_rows or 0) for n_rows in counts]
 
-    def labels(self, parts: Sequence[Part]) -> dict[str, set[Any]]:
+    def labels(self, parts: Sequence[Part] | None) -> dict[str, set[Any]]:
         """Return the groups that occur."""
-        found: dict[str, set[Any]] = self._reduce(parts, _find_labels, _united)
+        found: dict[str, set[Any]] = self._reduce(
+            self._parts if parts is None else parts, _find_labels, _united
+        )
         return found
 
-    def sums(self, method: FairPowerMethod, parts: Sequence[Part]) -> PartialSums:
+    def sums(self, method: FairPowerMethod, parts: Sequence[Part] | None) -> PartialSums:
         """Return the sums of one step."""
         with warnings.catch_warnings():
             # The basis is a task of its own, not scattered data: a task lost with a worker is done again.
             warnings.filterwarnings("ignore", "Sending large graph")
             basis = self._client.submit(_same, method, pure=False)
+        parts = self._parts if parts is None else parts
         sums: PartialSums = self._reduce(parts, _add_up, _summed, basis)
         return sums
 
@@ -117,8 +155,8 @@ class _Rounds:
         self, parts: Sequence[Part], work: Callable[..., Any], merge: Callable[..., Any], *shared: Any
     ) -> Any:
         shared = (self._facts, *shared)
-        windows = [result for _, result in reduce_parts(self._client, parts, work, merge, shared)]
-        return merge(windows)
+        windows = reduce_parts(self._client, parts, work, merge, shared, pending=self.pending)
+        return merge([result for _, result in windows])
 
 
 class _RowRanges:

@@ -14,14 +14,19 @@ from typing import Any
 from uuid import uuid4
 
 from fairstream.distributed.parts import Part, without_inputs
+from fairstream.interrupts import PendingSignal
 
 WINDOW = 16
 FAN_IN = 4
-_SECONDS_BETWEEN_LOOKS = 2.0
+_SECONDS_BETWEEN_LOOKS = 0.5
 
 Work = Callable[..., Any]
 """Called on a worker with (part, index, *shared, *inputs)."""
 Merge = Callable[[list[Any]], Any]
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """A signal came while a result was waited for."""
 
 
 def reduce_parts(
@@ -31,10 +36,12 @@ def reduce_parts(
     merge: Merge,
     shared: tuple[Any, ...] = (),
     first: int = 0,
+    pending: PendingSignal | None = None,
 ) -> Iterator[tuple[int, Any]]:
     """Yield (parts done, the merged result of one window) in order, from part `first` on.
 
-    `shared` are arguments that all calls of `work` get, futures or small values.
+    `shared` are arguments that all calls of `work` get, futures or small values. A pending signal ends the
+    waiting with `Stopped`.
     """
     token = uuid4().hex[:12]
     waiting: deque[tuple[int, Any]] = deque()
@@ -46,14 +53,18 @@ def reduce_parts(
             waiting.append((stop, _submit_window(client, parts, next_part, stop, work, merge, shared, token)))
             next_part = stop
         done, root = waiting.popleft()
-        result = finished(client, root)
+        result = finished(client, root, pending)
         root.release()
         yield done, result
 
 
-def finished(client: Any, future: Any) -> Any:
+def finished(client: Any, future: Any, pending: PendingSignal | None = None) -> Any:
     """Wait for a result, but not for ever: what a lost scheduler promised never comes."""
-    while not future.done():
+    while True:
+        if pending is not None and pending.number is not None:
+            raise Stopped
+        if future.done():
+            break
         with suppress(TimeoutError):
             future.exception(timeout=_SECONDS_BETWEEN_LOOKS)  # waits as result() does, but fetches nothing
         if client.status != "running":
