@@ -146,7 +146,7 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 )
                 for estimator, columns in self.new_parts(X.shape[1])
             )
-            self._subspace = None
+            self._subspace = ChannelSubspaces([estimator.subspace_ for estimator in self.estimators_])
         return self
 
     def partial_fit(
