@@ -41,8 +41,13 @@ paper: $(STAMP)  ## The paper's synthetic experiments and PAFO checks (about hal
 paper-quick: $(STAMP)  ## The UCI tables: three splits, the fast methods, %Var and MMD^2
 	$(BIN)/python paper/uci.py --splits 3 --fast --no-classifiers
 
-paper-uci: $(STAMP)  ## The UCI tables in full: hours; stops and goes on
-	$(BIN)/python paper/uci.py
+paper-uci: $(STAMP)  ## The UCI tables in full, costs, leakage and their page: hours; stops and goes on
+	$(BIN)/python paper/uci.py --time-cap 3600
+	$(BIN)/python paper/uci_scatter.py
+	$(BIN)/python paper/uci_costs.py
+	$(BIN)/python paper/uci_leakage.py
+	$(BIN)/python paper/uci.py --tables
+	$(BIN)/python paper/uci_docs.py
 
 paper-celeba: $(STAMP)  ## CelebA at full resolution in colour, from FAIRSTREAM_DATA: about an hour; stops and goes on
 	$(BIN)/python paper/celeba.py

@@ -50,7 +50,7 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
             "": options.classifiers and "acc_mlp" not in held,
             "honest_": options.classifiers and options.honest and "honest_acc_mlp" not in held,
         }
-        cell = run_cell(name, split, method, k, bandwidths.get(k), protocols, options.time_cap)
+        cell = run_cell(name, index, split, method, k, bandwidths.get(k), protocols, options.time_cap)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".part")
         draft.write_text(json.dumps({**held, **cell}, indent=1) + "\n")
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--time-cap", type=float, help="seconds a fit may take; more is recorded as an error")
     parser.add_argument("--retry", action="store_true", help="try again what failed or took too long")
     parser.add_argument("--tables", action="store_true", help="run nothing, only write the tables")
+    parser.add_argument("--no-tables", action="store_true", help="only run: leave the results files alone")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if not options.tables:
@@ -110,6 +111,8 @@ def main() -> None:
             running = [pool.submit(run_split, *job, options) for job in todo]
             for count, done in enumerate(as_completed(running), 1):
                 print(f"[{count}/{len(todo)}] {done.result()}", flush=True)
+    if options.no_tables:
+        return
     from uci_tables import write_tables
 
     print(write_tables(CELLS))

@@ -20,28 +20,12 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy as np
-from uci_cells import NAMES
+from uci_cells import NAMES, gathered
+from uci_measure import CELLS, keep_embedded, peak_bytes
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "uci_costs.json"
-EMBEDDED = HERE / "cache" / "uci_embedded"
 KS = (2, 10)
-
-
-def embedded_file(name: str, method: str, k: int) -> Path:
-    return EMBEDDED / f"{name} {method} k={k}.npz"
-
-
-def peak_bytes(*, reset: bool = False) -> int:
-    """Return the largest resident set so far, since the last reset where Linux can."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        scale = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    return 1024 * int(status.read_text().split("VmHWM:")[1].split()[0])
 
 
 def fit_one(name: str, method: str, k: int) -> dict[str, float]:
@@ -57,9 +41,7 @@ def fit_one(name: str, method: str, k: int) -> dict[str, float]:
     started = time.process_time()
     embedded = fit(split, k, None)
     cost = {"seconds": time.process_time() - started, "megabytes": (peak_bytes() - before) / 1e6}
-    EMBEDDED.mkdir(parents=True, exist_ok=True)
-    V = np.zeros((0, 0)) if embedded.V is None else embedded.V
-    np.savez(embedded_file(name, method, k), Z=embedded.test, V=V)
+    keep_embedded(embedded, name, method, k)
     return cost
 
 
@@ -83,6 +65,18 @@ def run_one(name: str, method: str, k: int, time_cap: int) -> dict[str, object]:
 
 def kept() -> dict[str, dict[str, object]]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def from_cells() -> dict[str, dict[str, object]]:
+    """Return the costs that uci.py has measured on split 0: with a time cap its fits are alone as well."""
+    costs: dict[str, dict[str, object]] = {}
+    for (name, split, method, k), values in gathered(CELLS).items():
+        key = f"{name} | {method} | {k}"
+        if split == 0 and "cpu_seconds" in values:
+            costs[key] = {"seconds": values["cpu_seconds"], "megabytes": values["peak_mb"]}
+        elif split == 0 and "error" in values:
+            costs[key] = {"error": values["error"]}
+    return costs
 
 
 def keep(costs: dict[str, dict[str, object]]) -> None:
@@ -147,6 +141,7 @@ def main() -> None:
         return
     from uci_methods import methods
 
+    keep({**kept(), **from_cells()})
     for name in options.datasets:
         for method in methods(name):
             for k in KS if not options.methods or method.startswith(tuple(options.methods)) else ():

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 from uci_cells import NAMES
-from uci_costs import KS, embedded_file, fit_one
+from uci_costs import KS, fit_one
+from uci_measure import embedded_file
 
 from fairstream.audit import run_probes
 from fairstream.audit.metrics import explained_variance_ratio

@@ -54,12 +54,12 @@ class Judgement:
 
 def judge(key: Key, printed: Printed, ours: Sequence[float], failure: str = "") -> Judgement:
     """Return the verdict on one cell from our values on the splits that were run."""
-    if not len(ours):
-        undefined = printed.note == "N/A"
-        return Judgement("no number in the paper" if undefined else "not run", failure)
     invalid = invalid_reason(key, printed)
     if invalid:
         return Judgement("paper cell invalid", invalid)
+    if not len(ours):
+        undefined = printed.note == "N/A"
+        return Judgement("no number in the paper" if undefined else "not run", failure)
     if printed.mean is None or printed.std is None:
         return Judgement("no number in the paper", f'"{printed.note or "not applicable"}" in the paper')
     mean, digits = float(np.mean(ours)), DIGITS[key[3]]

@@ -91,6 +91,16 @@ def test_written_tables_are_in_step_with_the_kept_cells(compared):
     assert (PAPER / "results" / "uci.md").read_text() == text, "run: python paper/uci.py --tables"
 
 
+def test_the_page_is_in_step_with_the_results():
+    import uci_docs
+
+    text, page = uci_docs.PAGE.read_text(), uci_docs.Page()
+    assert uci_docs.filled(text, page) == text, "run: python paper/uci_docs.py"
+    # The control: a number that has moved is seen.
+    page.data["compas"]["n_features"] = 11
+    assert uci_docs.filled(text, page) != text
+
+
 @pytest.mark.parametrize("name", ["german", "compas", "adult"])
 def test_recomputed_cells_have_not_moved(name):
     import uci_cells
