@@ -613,6 +613,20 @@ def test_a_file_whose_channels_do_not_go_together_is_refused(files, tmp_path, fo
         load(tmp_path / "a")
 
 
+def test_files_of_format_1_are_read():
+    stored = Path(__file__).parent / "stored"
+    result, estimator = (
+        load(stored / "format-1-channels.safetensors"),
+        load(stored / "format-1-image-fit.safetensors"),
+    )
+    assert result.n_channels == 2
+    assert [V.shape for V in result.components] == [(1, 3), (1, 3)]
+    assert result.group_counts["old"] == {False: 4, True: 4}
+    for one, two in zip(result.components, estimator.components_, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-12)
+    assert estimator.n_samples_seen_ == 8
+
+
 def test_subspaces_of_other_rows_make_no_image():
     def one(d=2, n=10):
         return FairSubspace(np.eye(d)[:1], np.eye(d)[1:2], np.zeros(d), np.ones(1), 2.0, n)

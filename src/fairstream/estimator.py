@@ -49,7 +49,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Directions that the sketch resolves; by default 4 (k + unfair directions), at least 128, at most d.
         Data whose variance is spread evenly over many features (rare categories, standardised) needs more.
     block_size : int or (int, int), optional
-        "power" only: rows per step in the two phases. None reads the whole data in every step (`fit` only).
+        "power" only: rows per step in the two phases. None reads the whole data in every step (not with
+        `partial_fit`).
     power_steps : int or (int, int), default 10
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"

@@ -82,7 +82,7 @@ def storable(cls: S) -> S:
 
 
 def load(path: PathLike) -> Any:
-    """Return what a file holds: a FairSubspace, GroupMoments or FairStreamingPCA, finished or half-finished.
+    """Return what a file holds: moments, a result or an estimator, finished or half-finished.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ rank_option = click.option(
 @click.option(
     "--power-block",
     metavar="b,B",
-    help="Rows per step of --solver power, in its two phases; one number for both.",
+    help="Rows per step of --solver power, in its two phases; one number for both.  [default: all rows]",
 )
 @click.option(
     "--power-steps", metavar="T,T", help="Steps of --solver power in its two phases.  [default: 10]"
