@@ -97,12 +97,17 @@ def check_values(values: NDArray[Any], dtype: DTypeLike) -> None:
     Traceback (most recent call last):
     ValueError: X has values up to 1e+30: beyond 1.8e+13 sums of squares overflow in float32, rescale X
     """
-    if values.size == 0:
+    limit = 1e-6 * float(np.sqrt(np.finfo(dtype).max))
+    if values.size == 0 or (values.dtype.kind in "bui" and values.dtype.itemsize <= 4):
         return
+    if values.dtype.kind == "f" and values.ndim <= 2:
+        # One quick pass tells for nearly all data: NaN, infinity and a large number all show in the squares.
+        squares = np.einsum(values, [*range(values.ndim)], values, [*range(values.ndim)], [])
+        if squares <= min(limit, float(np.sqrt(np.finfo(values.dtype).max))) ** 2:
+            return
     largest = max(abs(float(values.min())), abs(float(values.max())))  # NaN where there is one
     if not np.isfinite(largest):
         raise ValueError("X has NaN or infinite values: drop those rows or fill them in first")
-    limit = 1e-6 * float(np.sqrt(np.finfo(dtype).max))
     if largest > limit:
         raise ValueError(
             f"X has values up to {largest:.2g}: beyond {limit:.2g} sums of squares overflow in "

@@ -5,9 +5,11 @@ Symbols: A, B, V are d x j matrices with few columns, U has orthonormal columns,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -16,18 +18,59 @@ from threadpoolctl import ThreadpoolController
 
 FloatArray: TypeAlias = NDArray[Any]
 
+Answer = TypeVar("Answer")
+
 _SMALL = 512
+_WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
 _controller: ThreadpoolController | None = None
 
 
 @contextmanager
 def small_lapack() -> Iterator[None]:
     """Keep LAPACK on one thread: on small matrices more threads only wait for each other."""
+    with _pools().limit(limits=1, user_api="blas"):
+        yield
+
+
+def blas_threads() -> int:
+    """Return with how many threads BLAS works at present."""
+    return max((pool["num_threads"] for pool in _pools().info() if pool["user_api"] == "blas"), default=1)
+
+
+def shares(total: int, work: int) -> list[slice]:
+    """Cut `total` rows or columns into a share per BLAS thread; into one where there is little work.
+
+    Examples
+    --------
+    >>> shares(10, work=100)
+    [slice(0, 10, None)]
+    """
+    threads = max(min(blas_threads(), work // _WORTH_A_THREAD, total), 1)
+    bounds = [total * j // threads for j in range(threads + 1)]
+    return [slice(*ends) for ends in pairwise(bounds)]
+
+
+def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answer]:
+    """Return work(part) for every part, the first in this thread and each other in one of its own.
+
+    Examples
+    --------
+    >>> in_threads(lambda part: part.stop, [slice(0, 2), slice(2, 5)])
+    [2, 5]
+    """
+    if len(parts) == 1:
+        return [work(parts[0])]
+    with ThreadPoolExecutor(len(parts) - 1) as pool:
+        others = [pool.submit(work, part) for part in parts[1:]]
+        return [work(parts[0]), *(other.result() for other in others)]
+
+
+def _pools() -> ThreadpoolController:
+    """Return the thread pools of this process, found once: looking for them takes milliseconds."""
     global _controller
     if _controller is None:
         _controller = ThreadpoolController()
-    with _controller.limit(limits=1, user_api="blas"):
-        yield
+    return _controller
 
 
 def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:

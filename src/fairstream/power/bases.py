@@ -21,7 +21,7 @@ def rotate(A: FloatArray, R: FloatArray) -> None:
     R = R.astype(A.dtype, copy=False)
     for start in range(0, A.shape[0], _PANEL_ROWS):
         rows = slice(start, start + _PANEL_ROWS)
-        A[rows] = A[rows] @ R
+        A.T[:, rows] = R.T @ A.T[:, rows]  # the transposes, for they are what lies in rows
 
 
 def symmetric_product(V: FloatArray, P: FloatArray) -> FloatArray:

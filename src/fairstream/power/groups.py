@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.blocks import encode_groups, label_order
 from fairstream.linalg import FloatArray
-from fairstream.power.products import Codes, DenseSlice, SparseSlice
 
 NewGroups = Mapping[int, tuple[str, Hashable]]
 
@@ -102,15 +100,11 @@ class GroupLedger:
 
     # Sums -------------------------------------------------------------------------------------------
 
-    def add(self, piece: DenseSlice | SparseSlice, codes: Codes, n_rows: int, dtype: Any) -> None:
-        """Count a slice of the open block."""
-        members = np.zeros((n_rows, len(self.counts)), dtype=dtype)
-        for column in codes.values():
-            members[np.arange(n_rows), column] = 1
-        members[:, 0] = 1  # every row, and what an unknown group's code 0 has written is right too
-        self.open_sums += piece.sums(members)
-        self.open_counts += np.count_nonzero(members, axis=0)
-        self.open_squares += piece.squares()
+    def add(self, counts: NDArray[np.int64], sums: NDArray[np.float64], squares: float) -> None:
+        """Count rows of the open block: how many per entry, their sums about the shift, their squares."""
+        self.open_counts += counts
+        self.open_sums += sums
+        self.open_squares += squares
 
     def close(self) -> None:
         """Fold the open block into the closed ones and take the new total mean as the next shift."""

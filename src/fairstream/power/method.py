@@ -37,7 +37,8 @@ from fairstream.model import FairSubspace
 from fairstream.power.bases import random_basis
 from fairstream.power.groups import GroupLedger, NewGroups
 from fairstream.power.plan import PowerPlan
-from fairstream.power.products import Codes, centred_slices, checked_rows, remove_span
+from fairstream.power.products import Codes, checked_rows, remove_span
+from fairstream.power.reading import Reading, read_rows
 from fairstream.power.state import describe, rebuild
 from fairstream.power.steps import (
     Slot,
@@ -254,15 +255,8 @@ class FairPowerMethod:
             ledger.forget_closed()
         slots = self._slots()
         Q, P = self._open_products(slots)
-        for rows, piece in centred_slices(X, ledger.shift):
-            local = {attribute: column[rows] for attribute, column in codes.items()}
-            ledger.add(piece, local, rows.stop - rows.start, self.plan.dtype)
-            if P.shape[1]:
-                Y = piece.dot(Q)
-                weighed = np.empty((len(Y), P.shape[1]), dtype=self.plan.dtype)
-                for slot in slots:
-                    slot.weigh(Y, local, out=weighed)
-                piece.add_outer(weighed, P)
+        found = read_rows(X, codes, Reading(ledger.shift, Q, slots, len(ledger.counts)), P)
+        ledger.add(found.counts, found.sums, found.squares)
 
     # Steps ------------------------------------------------------------------------------------------
 
