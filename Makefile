@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench paper paper-quick paper-uci paper-celeba format clean
+.PHONY: help demo test check bench bench-full paper paper-quick paper-uci paper-celeba format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -33,6 +33,11 @@ bench: $(STAMP)  ## Speed and memory as ratios, the short version
 	$(BIN)/python benchmarks/power_memory.py --block-rows 5000
 	$(BIN)/python benchmarks/corrupt_files.py
 	$(BIN)/python benchmarks/out_of_core.py --gigabytes 1
+	$(BIN)/python benchmarks/peers.py --quick
+
+bench-full: $(STAMP)  ## One table against every peer, written into docs/peers.md (half an hour; torch is large)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python benchmarks/peers.py
 
 paper: $(STAMP)  ## The paper's synthetic experiments and PAFO checks (about half an hour)
 	$(BIN)/python paper/synthetic.py
