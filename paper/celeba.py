@@ -12,14 +12,26 @@ get numbers, group means and images of subspaces.
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from celeba_data import ATTRIBUTES, CACHE, QUICK, ROOT, Faces, Plan, data_folder, kept
+from celeba_data import (
+    ATTRIBUTES,
+    CACHE,
+    QUICK,
+    ROOT,
+    Deadline,
+    Faces,
+    OutOfTimeError,
+    Plan,
+    Stopwatch,
+    data_folder,
+    kept,
+)
 
 MODES = ("grey", "rgb")
 
@@ -31,20 +43,25 @@ def run_frontier(faces: Faces, mode: str) -> None:
 
     sketched = None
     for attribute in ATTRIBUTES:
-        for constraint, directions, m in frontier_choices(faces.plan):
+        for constraint, directions, m in frontier_choices(faces.plan, mode, attribute):
             path = sketch_file(faces, mode, attribute, constraint, directions, m)
             if not path.exists():
                 sketched = sketched or SketchedFaces.of(faces, mode, sketch(faces, mode, ATTRIBUTES, "three"))
                 kinds = ["linear"]
                 if m in faces.plan.frontier_m:
                     kinds += ["quadratic", "trees"]
-                if directions == "absolute":
+                if directions == "absolute" and m in {0, *ablated(faces.plan, mode, attribute)}:
                     kinds += ["kernel"]
                 kept(path, lambda: sketched.measure(attribute, m, constraint, directions, kinds))  # noqa: B023
 
 
-def frontier_choices(plan: Plan) -> list[tuple[str, str, int]]:
-    absolute = sorted({*plan.frontier_m, *plan.ablation_m})
+def ablated(plan: Plan, mode: str, attribute: str) -> tuple[int, ...]:
+    """Return the m of the ablation: all of them in grey and for the first attribute in colour."""
+    return plan.ablation_m if mode == "grey" or attribute == ATTRIBUTES[0] else plan.figure_m
+
+
+def frontier_choices(plan: Plan, mode: str, attribute: str) -> list[tuple[str, str, int]]:
+    absolute = sorted({*plan.frontier_m, *ablated(plan, mode, attribute)})
     return [
         ("none", "absolute", 0),
         *(("all", "absolute", m) for m in absolute),
@@ -75,17 +92,17 @@ def run_growth(faces: Faces) -> None:
 
 
 def power_choices(faces: Faces, mode: str) -> list[tuple[str, int, int, int]]:
-    """Return (attribute, m, b, passes of stage 1): the whole grid in grey, a part of it in colour."""
+    """Return (attribute, m, b, passes of stage 1), the most wanted first: m at one b, then b at one m."""
     plan, n = faces.plan, len(faces.fit)
-    fitting = [b for b in plan.paper_blocks if b <= n]
-    grid = [(a, m, b, 1) for a in ATTRIBUTES for m in plan.ablation_m for b in fitting]
-    shares = [(a, plan.main_m, n // share, 1) for a in ATTRIBUTES for share in plan.paper_shares]
-    whole = [(a, plan.main_m, n, 5) for a in ATTRIBUTES]
+    choices = [(a, m, plan.main_block, 1) for m in plan.figure_m for a in ATTRIBUTES]
+    blocks = [b for b in plan.paper_blocks if b <= n]
     if mode == "grey":
-        return [*grid, *shares, *whole]
-    figures = [(a, m, plan.main_block, 1) for m in plan.figure_m for a in ATTRIBUTES]
-    first = [c for c in grid if c[0] == ATTRIBUTES[0] and (c[1] == plan.main_m or c[2] == plan.main_block)]
-    return [*figures, *(c for c in first if c not in figures), *whole[:1]]
+        blocks += [n // share for share in plan.paper_shares]
+    for attribute in ATTRIBUTES if mode == "grey" else ATTRIBUTES[:1]:
+        choices += [(attribute, m, plan.main_block, 1) for m in plan.ablation_m]
+        choices += [(attribute, plan.main_m, b, 1) for b in blocks]
+        choices += [(attribute, plan.main_m, n, 5)]
+    return [*dict.fromkeys(choices)]
 
 
 def power_file(faces: Faces, mode: str, choice: tuple[str, int, int, int]) -> Path:
@@ -106,7 +123,7 @@ def run_power(faces: Faces, mode: str) -> None:
         images = Embedded.by(faces, mode, fit.V, fit.means)
         total = validation_variance(faces, mode, fit.means)
         found = measure(faces, mode, attribute, images, total, ["linear", "kernel"])
-        return {**found, "seconds": fit.seconds, "checks": checks(fit.U, fit.V, gaps)}
+        return {**found, **fit.times, "checks": checks(fit.U, fit.V, gaps)}
 
     for choice in power_choices(faces, mode):
         kept(power_file(faces, mode, choice), lambda: fit_and_measure(*choice))  # noqa: B023
@@ -127,16 +144,15 @@ def run_subspaces(faces: Faces) -> None:
             if path.exists():
                 continue
             moments = moments or sketch(faces, "rgb", ATTRIBUTES, "three")
-            seconds = time.perf_counter()
-            channels = [
-                solve(summary.restricted({attribute: (False, True)}), faces.plan.k_of("rgb"), m)
-                for summary in moments
-            ]
-            seconds = time.perf_counter() - seconds
+            with Stopwatch() as watch:
+                channels = [
+                    solve(summary.restricted({attribute: (False, True)}), faces.plan.k_of("rgb"), m)
+                    for summary in moments
+                ]
             U, V = [c.unfair_basis.T for c in channels], [c.components.T for c in channels]
             keep_projections(faces, attribute, f"sketch m={m}", U, V, [c.mean for c in channels])
             gaps = mean_gap(faces, "rgb", attribute, faces.fit)
-            found = {"seconds": seconds, "checks": checks(U, V, gaps)}
+            found = {**watch.times, "checks": checks(U, V, gaps)}
             kept(path, lambda: found)  # noqa: B023
 
 
@@ -151,11 +167,12 @@ def run_all_attributes(faces: Faces) -> None:
     moments = sketch(faces, "grey", names, "all")
 
     def solve_all() -> dict:
-        seconds = time.perf_counter()
-        summary = load(faces.cache / "all-grey-0.moments")
-        for attribute in names:
-            solve(summary.restricted({attribute: (False, True)}), faces.plan.k_of("grey"), faces.plan.main_m)
-        return {"solves": len(names), "seconds": time.perf_counter() - seconds}
+        with Stopwatch() as watch:
+            summary = load(faces.cache / "all-grey-0.moments")
+            for attribute in names:
+                one = summary.restricted({attribute: (False, True)})
+                solve(one, faces.plan.k_of("grey"), faces.plan.main_m)
+        return {"solves": len(names), **watch.times}
 
     kept(faces.cache / "all" / "solves.json", solve_all)
     sketched = None
@@ -195,6 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few, small images; writes to --output only")
     parser.add_argument("--only", nargs="+", default=[*STEPS], choices=[*STEPS, "report"])
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing new after so long")
     parser.add_argument("--output", type=Path, help="in place of paper/results and docs")
     options = parser.parse_args(arguments)
     if not (data_folder() / "celeba").is_dir():
@@ -206,8 +224,14 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.filterwarnings("ignore", message="the components keep")
     if not options.quick:
         faces = Faces(Plan(), CACHE)
-        for name in options.only:
-            STEPS.get(name, lambda _: None)(faces)
+        Deadline.set(options.minutes)
+        try:
+            for name in options.only:
+                STEPS.get(name, lambda _: None)(faces)
+        except OutOfTimeError as error:
+            raise SystemExit(
+                f"{options.minutes:g} minutes are over: run again to go on with {error}"
+            ) from None
         output = options.output
         write_report(faces, output or Path(__file__).parent / "results", output or ROOT / "docs")
         return

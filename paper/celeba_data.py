@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -128,10 +130,41 @@ def data_folder() -> Path:
     return Path(os.environ.get("FAIRSTREAM_DATA", ROOT.parent / "shared" / "data"))
 
 
+class Stopwatch:
+    """Wall clock and processor time of a block: the latter tells more on a busy machine."""
+
+    def __enter__(self) -> Stopwatch:
+        self._started = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wall, processor = self._started
+        self.times = {
+            "seconds": time.perf_counter() - wall,
+            "processor seconds": time.process_time() - processor,
+        }
+
+
+class OutOfTimeError(Exception):
+    """The time given to this run is over; a later one goes on."""
+
+
+class Deadline:
+    """When to begin nothing new."""
+
+    at = math.inf
+
+    @classmethod
+    def set(cls, minutes: float) -> None:
+        cls.at = time.monotonic() + 60 * minutes
+
+
 def kept(path: Path, compute: Callable[[], Any]) -> Any:
     """Return the JSON value that an earlier run left, else compute and leave it."""
     if path.exists():
         return json.loads(path.read_text())
+    if time.monotonic() > Deadline.at:
+        raise OutOfTimeError(path.stem)
     value = compute()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")

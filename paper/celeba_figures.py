@@ -91,6 +91,11 @@ def grid(lines: Sequence[tuple[str, Sequence[np.ndarray]]], *, gap_after: int | 
     return sheet
 
 
+def half_size(image: np.ndarray) -> np.ndarray:
+    size = (image.shape[1] // 2, image.shape[0] // 2)
+    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BOX))
+
+
 def draw_faces(faces: Faces, folder: Path) -> None:
     """Draw the paper's figures, original / on V / on U, and an HTML page with all of them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -159,9 +164,9 @@ def draw_subspaces(faces: Faces, folder: Path) -> list[str]:
             ("U: mean gap, then\nsecond moments", as_images(faces, each_around_grey(U))[:LEADING]),
             ("V, leading", as_images(faces, each_around_grey(V))),
         ]
-        sheet = grid(lines)
-        sheet = sheet.resize((sheet.width // 2, sheet.height // 2), Image.Resampling.LANCZOS)
         name = f"celeba-subspaces-{attribute.lower()}.png"
-        sheet.quantize(128).save(folder / name, optimize=True)
+        grid([(label, [half_size(image) for image in images]) for label, images in lines]).save(
+            folder / name, optimize=True
+        )
         drawn.append(name)
     return drawn

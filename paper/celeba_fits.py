@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from celeba_data import MODES, Faces, kept
+from celeba_data import MODES, Faces, Stopwatch, kept
 
 from fairstream import FairPowerMethod, GroupMoments, fair_components, load, unfair_basis
 
@@ -29,13 +28,12 @@ def _sketch_pass(faces: Faces, mode: str, attributes: Sequence[str], name: str, 
     channels = faces.channels(mode)
     width, rank = channels[0].stop, faces.plan.rank_of(mode)
     moments = [GroupMoments(width, rank, np.float32) for _ in channels]
-    seconds = time.perf_counter()
-    # Blocks of the size that a sketch of this rank takes in at once.
-    for rows, pixels in faces.blocks(mode, faces.fit, 2 * rank + 128):
-        groups = {attribute: faces.labels(attribute, rows) for attribute in attributes}
-        for channel, summary in zip(channels, moments, strict=True):
-            summary.update(pixels[:, channel], groups)
-    seconds = time.perf_counter() - seconds
+    with Stopwatch() as watch:
+        # Blocks of the size that a sketch of this rank takes in at once.
+        for rows, pixels in faces.blocks(mode, faces.fit, 2 * rank + 128):
+            groups = {attribute: faces.labels(attribute, rows) for attribute in attributes}
+            for channel, summary in zip(channels, moments, strict=True):
+                summary.update(pixels[:, channel], groups)
     for file, summary in zip(files, moments, strict=True):
         summary.save(file)
     about = {
@@ -44,7 +42,7 @@ def _sketch_pass(faces: Faces, mode: str, attributes: Sequence[str], name: str, 
         "rank": rank,
         "channels": len(channels),
         "features": width,
-        "seconds": seconds,
+        **watch.times,
         "lost energy": [summary.lost_energy for summary in moments],
         "file megabytes": sum(file.stat().st_size for file in files) / 1e6,
     }
@@ -123,7 +121,7 @@ class PowerFit:
     U: list[np.ndarray]
     V: list[np.ndarray]
     means: list[np.ndarray]
-    seconds: float
+    times: dict[str, float]
 
 
 def power(faces: Faces, mode: str, attribute: str, m: int, b: int, *, passes: int = 1) -> PowerFit:
@@ -149,14 +147,13 @@ def power(faces: Faces, mode: str, attribute: str, m: int, b: int, *, passes: in
         )
         for channel in channels
     ]
-    seconds = time.perf_counter()
-    for rows, pixels in faces.blocks(mode, read, ROWS_AT_A_TIME):
-        for channel, method in zip(channels, methods, strict=True):
-            method.update(pixels[:, channel], {attribute: faces.labels(attribute, rows)})
-    seconds = time.perf_counter() - seconds
+    with Stopwatch() as watch:
+        for rows, pixels in faces.blocks(mode, read, ROWS_AT_A_TIME):
+            for channel, method in zip(channels, methods, strict=True):
+                method.update(pixels[:, channel], {attribute: faces.labels(attribute, rows)})
     return PowerFit(
         [method.unfair_basis for method in methods],
         [method.components for method in methods],
         [method.mean for method in methods],
-        seconds,
+        watch.times,
     )
