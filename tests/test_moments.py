@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, unfair_basis
+from fairstream.moments import sketch
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
 
@@ -397,3 +398,34 @@ def test_a_basis_with_a_row_of_rounding_noise_is_still_made_orthonormal():
     np.testing.assert_allclose(C @ C.T, np.eye(6), atol=1e-5)
     np.testing.assert_allclose(lower @ C, B, atol=1e-4)
     assert np.all(np.diag(lower)[:5] > 0), "coordinates in the old rows would change sign"
+
+
+def image_like(n: int, d: int = 2000) -> np.ndarray:
+    """Return uint8 rows with a few strong directions and a spectrum that falls slowly after them."""
+    rng = np.random.default_rng(5)
+    strengths = 60 / np.sqrt(np.arange(1, 401))
+    rows = rng.normal(scale=strengths, size=(n, 400)) @ rng.normal(size=(400, d))
+    return np.clip(128 + 0.5 * rows, 0, 255).astype(np.uint8)
+
+
+def worst_basis(X: np.ndarray, rank: int, block: int) -> float:
+    moments, worst = GroupMoments(X.shape[1], rank, np.float32), 0.0
+    for start in range(0, len(X), block):
+        B = moments.update(X[start : start + block])._scatter.basis
+        worst = max(worst, float(np.abs(B @ B.T - np.eye(len(B))).max()))
+    return worst
+
+
+@pytest.mark.parametrize(("rank", "block"), [(64, 64), (400, 72), (256, 320), (128, 250)])
+def test_float32_basis_stays_orthonormal_on_images(rank, block):
+    """Rows about their own mean are dependent, and in float32 rounding hides it from the factorisation."""
+    assert worst_basis(image_like(800), rank, block) < 1e-4
+
+
+def test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees(monkeypatch):
+    def trusting(B, Q):
+        Q -= (Q @ B.T) @ B
+        return np.concatenate([B, sketch.reorthonormalise(Q)[0]])
+
+    monkeypatch.setattr(sketch, "_tidy_new_rows", trusting)
+    assert worst_basis(image_like(800), 400, 72) > 1e-2

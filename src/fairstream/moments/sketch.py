@@ -81,7 +81,15 @@ def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | No
 def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
     """Append Q to B after one more projection: Q was computed by differences of nearly equal numbers."""
     Q -= (Q @ B.T) @ B
-    return np.concatenate([B, reorthonormalise(Q)[0]])
+    basis = np.concatenate([B, Q])
+    if np.abs(Q @ Q.T - np.eye(len(Q))).max() > 0.1:
+        # A direction of pure rounding passed for one of the data: rows about their own mean are dependent,
+        # and where all of them share in that, the last pivot is the noise times their number.
+        with small_lapack():
+            columns, R = scipy.linalg.qr(basis.T, mode="economic", check_finite=False)
+        return np.ascontiguousarray((columns * np.where(np.diag(R) < 0, -1, 1).astype(B.dtype)).T)
+    basis[len(B) :] = reorthonormalise(Q)[0]
+    return basis
 
 
 def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None = None) -> FloatArray:
