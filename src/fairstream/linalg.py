@@ -65,6 +65,23 @@ def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answ
         return [work(parts[0]), *(other.result() for other in others)]
 
 
+@contextmanager
+def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
+    """Do some work in a second thread while the body runs, BLAS on one thread in both.
+
+    Yields a list that holds the answer once the body has ended; it stays empty, and nothing is done, where
+    there is no work or BLAS has only one thread.
+    """
+    answer: list[Answer] = []
+    if work is None or blas_threads() < 2:
+        yield answer
+        return
+    with small_lapack(), ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        yield answer
+        answer.append(future.result())
+
+
 def _pools() -> ThreadpoolController:
     """Return the thread pools of this process, found once: looking for them takes milliseconds."""
     global _controller

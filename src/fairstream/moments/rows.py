@@ -13,7 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, in_threads, shares
+
+_PANEL = 4_096
 
 
 class CentredRows(Protocol):
@@ -28,6 +30,9 @@ class CentredRows(Protocol):
     def combine(self, T: FloatArray) -> FloatArray:
         """Return T R (t x d) for T (t x b)."""
 
+    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
+        """Return M B + T R (t x d) for M (t x w), B (w x d) and T (t x b)."""
+
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         """Return R_g' R_g (d x d) for some of the rows."""
 
@@ -37,18 +42,55 @@ class DenseRows:
 
     def __init__(self, X: NDArray[Any], origin: FloatArray, scale: FloatArray | None, dtype: Any) -> None:
         self.R = np.empty(X.shape, dtype=dtype)
-        np.subtract(X, origin.astype(dtype), out=self.R, casting="unsafe")
-        if scale is not None:
-            self.R *= scale[:, None].astype(dtype)
+        self.origin = origin.astype(dtype)
+        self.scale = None if scale is None else scale[:, None].astype(dtype)
+        self._gram: FloatArray | None = None
+
+        def fill(rows: slice) -> None:
+            np.subtract(X[rows], self.origin, out=self.R[rows], casting="unsafe")
+            if self.scale is not None:
+                self.R[rows] *= self.scale[rows]
+
+        in_threads(fill, shares(len(X), X.size))
 
     def gram(self) -> FloatArray:
-        return self.R @ self.R.T
+        if self._gram is None:
+            self._gram = self.R @ self.R.T
+        return self._gram
+
+    def recentre(self, origin: FloatArray) -> None:
+        """Move to an origin nearby, the Gram matrix too where it is already there."""
+        delta = origin.astype(self.R.dtype) - self.origin
+        self.origin = self.origin + delta
+        scale = np.ones((len(self.R), 1), dtype=self.R.dtype) if self.scale is None else self.scale
+        if self._gram is not None:
+            cross = np.outer(self.R @ delta, scale)
+            self._gram -= cross + cross.T
+            self._gram += (scale @ scale.T) * (delta @ delta)
+
+        def move(rows: slice) -> None:
+            self.R[rows] -= delta if self.scale is None else self.scale[rows] * delta
+
+        in_threads(move, shares(len(self.R), self.R.size))
 
     def dot(self, A: FloatArray) -> FloatArray:
         return self.R @ A.T
 
     def combine(self, T: FloatArray) -> FloatArray:
         return T.astype(self.R.dtype, copy=False) @ self.R
+
+    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
+        """One product on panels of both that lie side by side in the cache: no t x d temporary."""
+        dtype, w, d = self.R.dtype, len(B), B.shape[1]
+        factors = np.hstack([M, T]).astype(dtype)
+        combined = np.empty((len(M), d), dtype=dtype)
+        panel = np.empty((factors.shape[1], min(_PANEL, d)), dtype=dtype)
+        for start in range(0, d, _PANEL):
+            columns = slice(start, min(start + _PANEL, d))
+            both = panel[:, : columns.stop - start]
+            both[:w], both[w:] = B[:, columns], self.R[:, columns]
+            np.matmul(factors, both, out=combined[:, columns])
+        return combined
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         R = self.R[rows]
@@ -86,6 +128,9 @@ class SparseRows:
         combined = np.asarray(self.X.T @ T.T).T - np.outer(T @ self.scale, self.origin)
         return combined.astype(self.dtype, copy=False)
 
+    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
+        return M.astype(B.dtype) @ B + self.combine(T)
+
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         X, scale = self.X[rows], self.scale[rows]
         cross = np.outer(X.T @ scale, self.origin)
@@ -98,6 +143,18 @@ def centred_rows(X: Matrix, origin: FloatArray, scale: FloatArray | None, dtype:
     if sp.issparse(X):
         return SparseRows(X, origin, scale, dtype)
     return DenseRows(np.asarray(X), origin, scale, dtype)
+
+
+def prepared_rows(X: NDArray[Any], origin: FloatArray, weights: FloatArray | None, dtype: Any) -> DenseRows:
+    """Return dense rows about `origin` with their Gram matrix: all of the work that needs no basis."""
+    rows = DenseRows(np.asarray(X), origin, None if weights is None else np.sqrt(weights), dtype)
+    rows.gram()
+    return rows
+
+
+def row_slices(n_rows: int, size: int) -> list[slice]:
+    """Cut rows into slices of one size, the last one shorter."""
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def provisional_origin(X: Matrix, n_rows: int = 64) -> FloatArray:

@@ -6,23 +6,27 @@ S_g = sum over its rows of (x - mean_g)(x - mean_g)', and know nothing of labels
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, beside
 from fairstream.moments.rows import CentredRows
 from fairstream.moments.sketch import (
     REORTHONORMALISE_EVERY,
+    Extension,
     best_directions,
     extend,
+    leading_directions,
     reorthonormalise,
     rotate,
 )
 from fairstream.operators import SymmetricOperator, plus_rank_one
 
+MANY_SLOTS = 16
 ROWS_FOR_A_VOTE = 1  # times the rank: with as many rows a group's say in the cut is half of its full vote
 
 
@@ -79,7 +83,9 @@ class ExactScatter:
         if missing > 0:
             self.cores = np.concatenate([self.cores, np.zeros((missing, *self.cores.shape[1:]))])
 
-    def absorb(self, new: Increment, partition: list[list[int]]) -> None:
+    def absorb(
+        self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], CentredRows] | None = None
+    ) -> None:
         """Take in new rows; `partition` lists the slots of each attribute."""
         delta = np.zeros_like(self.cores)
         first, *others = partition or [[]]
@@ -167,8 +173,12 @@ class SketchedScatter:
         return float(np.clip(1.0 - np.trace(self.cores[0]) / self.energy[0], 0.0, 1.0))
 
     def slice_rows(self) -> int:
-        """Rows to take in at a time: fewer would cut too often, more would pay too much for R R'."""
-        return max(min(4 * self.rank, 2 * self.rank + 128), 128)
+        """Rows to take in at a time: fewer would cut too often, more would pay too much for R R' and the cut.
+
+        With many groups the cores' own rotation at every cut counts too, and longer slices are cheaper.
+        """
+        many = len(self.cores) > MANY_SLOTS
+        return max(min(4 * self.rank, 2 * self.rank + 128 if many else 248), self.kept, 128)
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
@@ -208,15 +218,31 @@ class SketchedScatter:
         spread = (self.offsets.T * (votes * weights)) @ self.offsets
         return np.tensordot(votes, self.cores, axes=1) + spread, float(votes @ self.tails())
 
-    def absorb(self, new: Increment, partition: list[list[int]]) -> None:
-        """Take in new rows. d-sized work: 2bdw + b^2 d + 2dL(w + b) flops, whatever the number of slots."""
+    def absorb(
+        self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], CentredRows] | None = None
+    ) -> CentredRows | None:
+        """Take in new rows. d-sized work: 2bdw + b^2 d + 2dL(w + b) flops, whatever the number of slots.
+
+        Between the products with the old basis and those that make the new one there is only small work for
+        one thread: another may do `meanwhile`, whose answer is returned.
+        """
         step = extend(self.basis, new.rows)
+        with beside(meanwhile) as ahead:
+            E, cores, offsets, energy = self._absorbed(new, step)
+        self._publish(rotate(self.basis, new.rows, step, E), cores, offsets, energy, E is not None)
+        return ahead[0] if ahead else None
+
+    def _absorbed(
+        self, new: Increment, step: Extension
+    ) -> tuple[FloatArray | None, FloatArray, FloatArray, FloatArray]:
+        """Return the directions to keep (None: all), and cores, offsets and energy with the new rows."""
         width, found = len(self.basis), step.outside.shape[1]
         coordinates, E = step.coordinates, None
         if width + found > self.capacity:
             row_votes = new.member.T @ self.votes(new.old_weights + new.weights)
-            balanced = (coordinates.T * row_votes) @ coordinates
-            E = self._cut(balanced, coordinates.T @ coordinates, new.old_weights, new.weights)
+            voting = coordinates * np.sqrt(row_votes)[:, None]
+            balanced, total = voting.T @ voting, coordinates.T @ coordinates
+            E = self._cut(balanced, total, new.old_weights, new.weights)
             coordinates = coordinates @ E
         own = np.eye(width, width + found) if E is None else E[:width]
         cores, offsets = self.embedded(own)
@@ -232,9 +258,9 @@ class SketchedScatter:
         energy = self.energy + new.member @ step.squared_norms
         energy -= new.weights * np.sum(new.block_means**2, axis=1)
         energy += factors * np.sum((new.block_means - new.old_means) ** 2, axis=1)
-        total = np.where(new.old_weights + new.weights > 0, new.old_weights + new.weights, 1.0)[:, None]
-        offsets = (new.old_weights[:, None] * offsets + block_sums) / total
-        self._publish(rotate(self.basis, new.rows, step, E), cores, offsets, energy, E is not None)
+        total_weights = np.where(new.old_weights + new.weights > 0, new.old_weights + new.weights, 1.0)
+        offsets = (new.old_weights[:, None] * offsets + block_sums) / total_weights[:, None]
+        return E, cores, offsets, energy
 
     def merge(
         self,
@@ -287,7 +313,7 @@ class SketchedScatter:
         total[new, new] += self.tails()[0]
         if len(n) == 1:
             return best_directions(total, self.kept)
-        return best_directions(balanced, self.kept, outside=best_directions(total, self.kept // 4))
+        return best_directions(balanced, self.kept, outside=leading_directions(total, self.kept // 4))
 
     def _publish(
         self, basis: FloatArray, cores: FloatArray, offsets: FloatArray, energy: FloatArray, was_cut: bool

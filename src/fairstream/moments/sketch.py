@@ -73,9 +73,7 @@ def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | No
         Q -= (step.mixing @ step.inside).astype(B.dtype) @ B
         return _tidy_new_rows(B, Q)
     new_rows = E[width:].T @ step.mixing
-    rotated = (E[:width].T - new_rows @ step.inside).astype(B.dtype) @ B
-    rotated += rows.combine(new_rows)
-    return rotated
+    return rows.combine_with(B, E[:width].T - new_rows @ step.inside, new_rows)
 
 
 def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
@@ -109,15 +107,39 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
         rounding = 1e-12 * float(np.trace(pool)) + 1e-200  # more than nothing, where nothing else is left
         pool = pool - cross - cross.T + outside @ (outside.T @ images) @ outside.T
         pool -= max(float(np.trace(pool)), rounding) * outside @ outside.T
-    # Float32 has a narrow range, and one strong direction outside must not cost the weak ones their digits.
-    scaled = (pool / max(float(np.abs(pool).max()), np.finfo(float).tiny)).astype(np.float32)
-    leading = [size - rank + taken, size - 1]
+    # Divide and conquer finds all eigenvectors, and still in less time than others take for a third of them.
     with small_lapack():
-        _, vectors = scipy.linalg.eigh(scaled, subset_by_index=leading, check_finite=False, overwrite_a=True)
-    columns = vectors[:, ::-1].astype(np.float64)
+        _, vectors = scipy.linalg.eigh(_in_float32(pool), check_finite=False, overwrite_a=True, driver="evd")
+    columns = vectors[:, ::-1][:, : rank - taken].astype(np.float64)
     if outside is not None:
         columns = np.hstack([outside, columns])
     return reorthonormalise(columns.T)[0].T
+
+
+def leading_directions(total: FloatArray, rank: int) -> FloatArray:
+    """Return orthonormal columns that hold as good as all that the `rank` leading eigenvectors hold.
+
+    A few steps of block power iteration with half as many columns more: a third of an eigensolver's time
+    where `rank` is a small part of the size.
+    """
+    size, wide = len(total), rank + max(rank // 2, 16)
+    if size < 4 * wide:
+        return best_directions(total, rank)
+    S = _in_float32(total)
+    start = np.random.default_rng(0).standard_normal((size, wide), dtype=np.float32)
+    start[:, :rank] = np.eye(size, rank)  # the last cut's choice comes first in the basis
+    with small_lapack():
+        Q = start
+        for _ in range(4):
+            Q = scipy.linalg.qr(S @ Q, mode="economic", check_finite=False, overwrite_a=True)[0]
+        _, axes = scipy.linalg.eigh(Q.T @ S @ Q, check_finite=False, driver="evd")
+    leading = (Q @ axes[:, ::-1][:, :rank]).astype(np.float64)
+    return reorthonormalise(leading.T)[0].T
+
+
+def _in_float32(pool: FloatArray) -> FloatArray:
+    """Scale first: float32 has a narrow range."""
+    return (pool / max(float(np.abs(pool).max()), np.finfo(float).tiny)).astype(np.float32)
 
 
 def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:

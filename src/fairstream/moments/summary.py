@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,14 @@ from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
 from fairstream.moments import state as moments_state
 from fairstream.moments.checks import check_mergeable, checked_rows, checked_weights
-from fairstream.moments.rows import DenseRows, centred_rows, provisional_origin
+from fairstream.moments.rows import (
+    CentredRows,
+    DenseRows,
+    centred_rows,
+    prepared_rows,
+    provisional_origin,
+    row_slices,
+)
 from fairstream.moments.scatter import ExactScatter, Increment, SketchedScatter
 from fairstream.operators import SymmetricOperator
 from fairstream.persist import Arrays, Header, Storable, storable
@@ -118,28 +126,47 @@ class GroupMoments(Storable):
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]
-        n_rows, step = X.shape[0], self._scatter.slice_rows()
-        for start in range(0, n_rows, step):
-            rows = slice(start, min(start + step, n_rows))
-            self._absorb(X[rows], take_rows(columns, rows), None if weights is None else weights[rows])
+        cuts = row_slices(X.shape[0], self._scatter.slice_rows())
+        parts = [
+            (X[rows], take_rows(columns, rows), None if weights is None else weights[rows]) for rows in cuts
+        ]
+        ahead: CentredRows | None = None
+        for index, (rows, labels, row_weights) in enumerate(parts):
+            following = parts[index + 1] if index + 1 < len(parts) else None
+            ahead = self._absorb(rows, labels, row_weights, ahead, following)
         return self
 
-    def _absorb(self, X: Matrix, columns: Groups, weights: FloatArray | None) -> None:
+    def _absorb(
+        self,
+        X: Matrix,
+        columns: Groups,
+        weights: FloatArray | None,
+        prepared: CentredRows | None = None,
+        following: tuple[Matrix, Groups, FloatArray | None] | None = None,
+    ) -> CentredRows | None:
+        """Take in one slice; return the following one's rows, where they were prepared on the way."""
         self._register(columns)
         scale = np.ones(X.shape[0]) if weights is None else np.sqrt(weights)
         origin = self._means[0] if self._weights[0] > 0 else provisional_origin(X)
         # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         origin = origin.astype(self.dtype).astype(np.float64)
-        rows = centred_rows(X, origin, None if weights is None else scale, self.dtype)
+        rows = prepared or centred_rows(X, origin, None if weights is None else scale, self.dtype)
+        if isinstance(prepared, DenseRows):
+            prepared.recentre(origin)
         member = self._membership(columns, X.shape[0])
         block_weights = member @ (scale**2)
         sums = rows.combine((member * scale).astype(self.dtype)).astype(np.float64)
         old_means = np.where(self._weights[:, None] > 0, self._means - origin, 0.0)
         increment = Increment(rows, member, scale, block_weights, sums, self._weights, old_means)
-        self._scatter.absorb(increment, [[*slots.values()] for slots in self._slots.values()])
+        meanwhile = None
+        if following is not None and isinstance(rows, DenseRows):
+            meanwhile = partial(prepared_rows, following[0], origin, following[2], self.dtype)
+        partition = [[*slots.values()] for slots in self._slots.values()]
+        ahead = self._scatter.absorb(increment, partition, meanwhile)
         total = self._weights + block_weights
         self._means = origin + (self._weights[:, None] * old_means + sums) / total[:, None]
         self._weights = total
+        return ahead
 
     def merge(self, other: GroupMoments) -> GroupMoments:
         """Add the rows of another summary, as if they had been seen here.
