@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fairstream.errors import missing_extra
 
-KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": 2**25, "MALLOC_TRIM_THRESHOLD_": 2**26}
+KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": 2**25, "MALLOC_TRIM_THRESHOLD_": 2**27}
 
 
 def check_installed() -> None:
@@ -58,24 +59,33 @@ def connected(client: Any) -> Iterator[Any]:
             f"client is {client!r}: pass a distributed.Client, an address, or a number of local workers"
         )
     with local_cluster(client) as cluster, distributed.Client(cluster, set_as_default=False) as opened:
+        opened.register_worker_callbacks(setup=_leave_interrupts_to_the_client)
         yield opened
 
 
 def local_cluster(n_workers: int | None = None) -> Any:
-    """Return a cluster of worker processes on this machine, one thread each, that keep freed memory a while.
+    """Return a cluster of worker processes on this machine, one thread each, with nothing running beside.
 
     Dask tells its workers to hand every freed array back to the system at once. A fit frees and allocates
-    blocks of a few megabytes all the time; fetching them anew took a third of its processor time. 64 MB is
-    what a process keeps of itself.
+    blocks of some megabytes all the time, and fetching them anew costs it more than merging does.
     """
     import dask
     import distributed
 
-    setting = "distributed.nanny.pre-spawn-environ"
-    with dask.config.set({setting: {**dask.config.get(setting, {}), **KEEP_FREED_MEMORY}}):
+    environ = "distributed.nanny.pre-spawn-environ"
+    settings = {
+        environ: {**dask.config.get(environ, {}), **KEEP_FREED_MEMORY},
+        "distributed.worker.profile.enabled": False,
+    }
+    with dask.config.set(settings):
         return distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None
         )
+
+
+def _leave_interrupts_to_the_client() -> None:
+    """Ignore Ctrl-C, which a terminal sends to workers on this machine too: the client ends them in order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
