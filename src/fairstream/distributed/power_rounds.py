@@ -42,8 +42,8 @@ def power_rounds(
         if not standing.done:
             standing.learner = _with_groups(estimator, facts, rounds, ranges)
     total = data.n_rows
-    for step in range(standing.done if ranges is not None else 0):
-        ranges.take(_method_of(standing).plan.block_rows(step) or 0)  # type: ignore[union-attr]
+    if ranges is not None:
+        ranges.take(standing.rows)
     with kept(keeper, standing) as pending:
         rounds.pending = pending
         while standing.done < _method_of(standing).plan.total_steps if ranges is None else ranges.left:
