@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from celeba_data import ATTRIBUTES, Faces
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 LEADING = 6
 GAP = 2
@@ -81,10 +81,10 @@ def grid(lines: Sequence[tuple[str, Sequence[np.ndarray]]], *, gap_after: int | 
     columns = max(len(images) for _, images in lines)
     space = 5 * GAP if gap_after else 0
     sheet = Image.new("RGB", (LABEL + columns * (width + GAP) + space, len(lines) * (height + GAP)), "white")
-    draw = ImageDraw.Draw(sheet)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14 if width > 100 else 12)
     for row, (label, images) in enumerate(lines):
         top = row * (height + GAP)
-        draw.multiline_text((4, top + height // 2 - 12), label, fill="black")
+        draw.multiline_text((4, top + height // 2 - 12), label, fill="black", font=font)
         for column, image in enumerate(images):
             left = LABEL + column * (width + GAP) + (space if gap_after and column >= gap_after else 0)
             sheet.paste(Image.fromarray(image), (left, top))
