@@ -157,9 +157,8 @@ def _of_dask_frame(X: Any, wanted: _Request) -> list[Part]:
     if names is not None:
         absent = [name for name in names if name not in X.columns]
         if absent:
-            raise ValueError(
-                f"sensitive_features names {absent[0]!r}, X has the columns {', '.join(map(str, X.columns))}"
-            )
+            columns = ", ".join(map(str, X.columns))
+            raise ValueError(f"sensitive_features names {absent[0]!r}, X has {columns}: name one of these")
         options["sensitive"] = names
     labels = _labels_per_part(None if names else wanted.sensitive, None, X.npartitions)
     return [
