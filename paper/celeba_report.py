@@ -128,8 +128,9 @@ def mean_table(_: Faces, found: Found) -> list[str]:
     verdict = f"The linear probe is at 0.60 or below in {len(met) - len(above)} of {len(met)} cases"
     limit = (
         "Limit: what a linear probe that knew the true gap would reach. The gap that is nulled comes from "
-        "finitely many images; what it misses of the true one lies in all K columns, and with n1 and n0 images "
-        "in the groups allows an AUC of Phi(sqrt(K (1/n1 + 1/n0) / 2)). A probe must find it, so it stays below."
+        "finitely many images; what it misses of the true one lies in all K columns and, with n1 and n0 "
+        "images in the groups, allows an AUC of Phi(sqrt(K (1/n1 + 1/n0) / 2)). A probe must find it first, "
+        "so it stays below."
     )
     lines = [*table(head, rows), "", verdict + (f"; above it: {', '.join(above)}." if above else "."), ""]
     return [*lines, limit, "", *growth_lines(found)]
@@ -205,8 +206,8 @@ def ratio_table(_: Faces, found: Found) -> list[str]:
     reached = [sum(1 for loose, _, ratio in ratios if loose is want and ratio >= 2) for want in (False, True)]
     verdict = (
         f"Relative directions keep at least twice the variance of absolute ones in {reached[0]} of {count} "
-        f"rows at an AUC that is no higher, in {reached[1]} of {count} within one standard error of it. Where "
-        "the absolute ones keep more than half, twice as much is not there to be kept."
+        f"rows at an AUC that is no higher, in {reached[1]} of {count} within one standard error of it. "
+        "Where the absolute ones keep more than half, twice as much is not there to be kept."
     )
     return [*lines, "", verdict]
 
