@@ -46,6 +46,7 @@ class Limits:
     seconds: float
     gigabytes: float
     threads: int = os.cpu_count() or 1
+    clock: str = "wall"
 
 
 def run_one(
@@ -84,6 +85,7 @@ def measured(
             "folder": str(folder),
             "facts": facts,
             "limit": limit,
+            "clock": limits.clock,
             "quality": limit is None,
             "stage": str(Path(name) / "stage"),
             "result": str(Path(name) / "result.json"),
@@ -221,6 +223,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="limit of a fit (default 120, quick: 8)")
     parser.add_argument("--gigabytes", type=float, default=12.0, help="limit of a process (default 12)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of every fit (default: all)")
+    parser.add_argument(
+        "--clock",
+        choices=["wall", "processor"],
+        default="wall",
+        help="what seconds are: processor time, with --threads 1, where others use the machine meanwhile",
+    )
     parser.add_argument("--rows", type=float, default=1.0, help="share of the rows (default 1)")
     parser.add_argument(
         "--folder", type=Path, help="where the data go and stay (default: a temporary folder)"

@@ -17,7 +17,7 @@ INTRODUCTION = """# Against every peer
 
 <!-- written by benchmarks/peers.py from benchmarks/results/peers.json: do not edit -->
 
-Same rows, same k, all processors, every fit in a fresh process; `make bench-full` measures all of it again
+Same rows, same k, same threads, every fit in a fresh process; `make bench-full` measures all of it again
 and writes this page.
 
 - Seconds: from opening the file to having the components. Reading is included, from the page cache. Fits
@@ -151,12 +151,21 @@ def _section(stored: dict[str, Any], workload: Workload, image: str | None = Non
         f"## {workload.title}",
         f"{about['n_rows']:,} rows fitted, {about['n_held_out']:,} held out, k = {about['n_components']}, "
         f"m = {about['n_unfair']}; {facts['file_mb']:,.0f} MB of rows. Limits: {limits['seconds']:g} s and "
-        f"{limits['gigabytes']:g} GB. Measured {when}.",
+        f"{limits['gigabytes']:g} GB. {_clock(lines)}. Measured {when}.",
         _verdict_table(workload, lines),
     ]
     if image:
         parts.append(f"![{workload.title}: seconds, peak memory and probe AUC of every contender]({image})")
     return [*parts, _line_table(lines)]
+
+
+def _clock(lines: list[Line]) -> str:
+    """Say what the seconds are, and how busy the machine was."""
+    limits = lines[0]["limits"]
+    loads = [line["load"] for line in lines if "load" in line]
+    kind = "Wall-clock" if limits.get("clock", "wall") == "wall" else "Processor"
+    load = f", load {min(loads):.1f} to {max(loads):.1f}" if loads else ""
+    return f"{kind} seconds, {limits.get('threads', 'all')} threads{load}"
 
 
 def _verdict_table(workload: Workload, lines: list[Line]) -> str:
