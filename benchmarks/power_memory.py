@@ -3,9 +3,7 @@
     python benchmarks/power_memory.py                      d=40,000, k=64, m=5, blocks of 50,000 rows
     python benchmarks/power_memory.py --block-rows 5000    the same memory, ten times quicker
 
-The documented formula, for one binary attribute (M = m, m' = m + 1, G = 2), s rows a slice, w bytes a number:
-
-    w d (max(3M, M + m', 2k + m') + s)  +  8 d (3G + 5)   bytes
+The documented formula is taken for one binary attribute (M = m, m' = m + 1, G = 2).
 
 The fit runs in a process of its own, in which freed arrays go back to the system at once. Rows are drawn into
 one buffer that exists before the measurement starts, so what is measured is what the method itself holds. The
@@ -26,17 +24,23 @@ from pathlib import Path
 
 import numpy as np
 
+from fairstream.linalg import blas_threads
 from fairstream.power import FairPowerMethod
 from fairstream.power.products import slice_rows
+from fairstream.power.reading import FEW_COLUMNS
 
 LIMIT = 1.5
 STEPS = (2, 2)
 
 
 def formula_bytes(d: int, k: int, m: int, dtype: str) -> int:
-    unfair, groups, width = m + 1, 2, np.dtype(dtype).itemsize
-    columns = max(3 * m, m + unfair, 2 * k + unfair) + slice_rows(d, dtype)
-    return d * (width * columns + 8 * (3 * groups + 5))
+    unfair, groups, width, threads = m + 1, 2, np.dtype(dtype).itemsize, blas_threads()
+    p = max(k, 2 * m)
+    rows = slice_rows(d, dtype, p)
+    few = p + groups + 1 <= FEW_COLUMNS
+    columns = max(6 * m, m + unfair, 2 * k + unfair)
+    columns += threads * (rows + 2 * p + groups + 1) if few else rows
+    return d * (width * columns + 8 * (3 * groups + 5 + (threads + 1) * (groups + 1))) + 64 * k**2
 
 
 def resident_bytes(field: str) -> int:

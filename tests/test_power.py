@@ -740,3 +740,54 @@ def test_components_are_orthonormal_where_all_variance_is_unfair():
     V, U = method.components, method.unfair_basis
     assert np.abs(V.T @ V - np.eye(3)).max() < 1e-12
     assert np.abs(U.T @ V).max() < 1e-12
+
+
+# Updates that fail half-way ---------------------------------------------------------------------------
+
+
+def stream_rows(n, d=D, seed=5):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) + 3.0, rng.integers(0, 2, n)
+
+
+@pytest.mark.parametrize("phase", ["unfair", "components"])
+def test_bad_rows_late_in_a_long_update_leave_the_state_as_it_was(phase):
+    X, a = stream_rows(20_000)
+    method = FairPowerMethod(D, K, n_unfair=M, block_size=(9_000, 3_000), power_steps=(3, 5), random_state=0)
+    first = 500 if phase == "unfair" else 27_500
+    for start in range(0, first, 500):
+        method.update(X[start % 20_000 :][:500], a[start % 20_000 :][:500])
+    assert method.phase == phase
+    header, arrays = method.to_state()
+    before = {name: array.copy() for name, array in arrays.items()}
+    bad = X.copy()
+    bad[19_990, 3] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        method.update(bad, a)
+    again, arrays = method.to_state()
+    assert again == header
+    assert arrays.keys() == before.keys()
+    assert all(np.array_equal(arrays[name], before[name]) for name in before)
+
+
+def test_an_interrupted_update_is_undone_or_refused_afterwards(monkeypatch):
+    X, a = stream_rows(4_000)
+    undone = FairPowerMethod(D, K, n_unfair=M, block_size=1_000, power_steps=(9, 9), random_state=0)
+    torn = FairPowerMethod(D, K, n_unfair=M, block_size=1_000, power_steps=(1, 9), random_state=0)
+    for method in (undone, torn):
+        method.update(X[:1_000], a[:1_000])
+    expected = undone.copy().update(X, a).to_state()[1]
+
+    def interrupt(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FairPowerMethod, "_end_block", interrupt)
+        for method in (undone, torn):
+            with pytest.raises(KeyboardInterrupt):
+                method.update(X, a)
+    found = undone.update(X, a).to_state()[1]
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    for use in (lambda: torn.update(X, a), torn.to_state):
+        with pytest.raises(ValueError, match="interrupted"):
+            use()

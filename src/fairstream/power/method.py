@@ -12,11 +12,14 @@ Second moments are taken about the running total mean without a second pass: a b
 shift (the total mean before the block) and the sum is corrected by a rank-two term when the block ends, which
 is the same, to rounding, as centring every row by the mean after the block.
 
-Memory, with s = `products.slice_rows(d, dtype)` rows multiplied at a time, G groups, w bytes a number:
+Memory, with p = max(k, 2M) columns of products, s = `products.slice_rows(d, dtype, p)` rows multiplied at a
+time, G groups, T threads, w bytes a number, whatever b and B:
 
-    w d (max(3M, M + m', 2k + m') + s)  +  8 d (3G + 5)   bytes, whatever b and B
+    w d (max(6M, M + m', 2k + m') + S)  +  8 d (3G + 5 + (T + 1)(G + 1))  +  64 k^2   bytes
 
-W and its in- and out-products, or W and U, or V, its products and U; one slice; float64 means and sums.
+W and its in- and out-products (and a copy, to undo a rejected block), or W and U, or V, its products and U;
+float64 means and sums; a few k x k matrices. S = s where there are many columns, one slice; S = T (s + 2p + G
++ 1) where p + G + 1 <= 128, a slice and products for every thread.
 """
 
 from __future__ import annotations
@@ -24,18 +27,18 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from sklearn.exceptions import NotFittedError
 
 from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray
-from fairstream.model import FairSubspace
 from fairstream.power.bases import random_basis
 from fairstream.power.groups import GroupLedger, NewGroups
+from fairstream.power.known import KnownSoFar
 from fairstream.power.plan import PowerPlan
 from fairstream.power.products import Codes, checked_rows, remove_span
 from fairstream.power.reading import Reading, read_rows
@@ -52,7 +55,7 @@ from fairstream.power.steps import (
 )
 
 
-class FairPowerMethod:
+class FairPowerMethod(KnownSoFar):
     """Fair noisy power method on a stream: O(d max(m', k)) memory, every row read once.
 
     Parameters
@@ -129,6 +132,7 @@ class FairPowerMethod:
             self.plan.check_attributes(self._ledger.entries)
             self.plan.check_room({a: len(known) for a, known in self._ledger.entries.items()})
         self._step = 0
+        self._torn = False
         self._Q: FloatArray | None = None  # W of all comparisons side by side, later V
         self._P: FloatArray | None = None  # the open block's products with Q, one place per slot
         self._U: FloatArray | None = None if self.plan.unfair_steps else self._zeros(0)
@@ -140,11 +144,14 @@ class FairPowerMethod:
         """Take in the next rows of the stream, any number of them; return self.
 
         X is n x d, dense or sparse, of any real type; `groups` is anything `encode_groups` takes. Groups may
-        be left out in the second phase (and with constraint "none"). Rejected rows leave the state as it was.
+        be left out in the second phase (and with constraint "none"). Rejected rows leave the state as it was;
+        after an interruption that could not be undone, the method refuses to go on.
         """
         if sample_weight is not None:
             raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
-        rows = checked_rows(X, self.plan.n_features, self.plan.dtype)
+        self._refuse_torn()
+        undo = self._can_undo(X)
+        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=not undo)
         codes, new = self._encode(groups, rows.shape[0])
         ledger, finding = self._ledger, self._finding_groups
         entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
@@ -158,17 +165,46 @@ class FairPowerMethod:
         )
         if finding and stretches and stretches[0].ends_block:
             self._check_first_block(codes, new, stretches[0].rows.stop)
-        ledger.enlist(new, attributes=codes)
-        for stretch in stretches:
-            self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
-            if stretch.ends_block:
-                self._end_block()
+        with self._undone_on_error(undo):
+            ledger.enlist(new, attributes=codes)
+            for stretch in stretches:
+                self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
+                if stretch.ends_block:
+                    self._end_block()
         return self
+
+    def _can_undo(self, X: Any) -> bool:
+        """Whether a copy of the state costs next to nothing beside X: then X is checked while it is read."""
+        ledger = self._ledger
+        arrays = (self._Q, self._P, self._U, ledger.means, ledger.open_sums)
+        held = sum(array.nbytes for array in arrays if array is not None)
+        return self.phase == "unfair" and isinstance(X, np.ndarray) and X.ndim == 2 and 8 * held <= X.nbytes
+
+    @contextmanager
+    def _undone_on_error(self, undo: bool) -> Iterator[None]:
+        """Take everything back where the body fails, or remember that half a block is in the sums."""
+        before = self.copy() if undo else None
+        try:
+            yield
+        except BaseException:
+            if before is None:
+                self._torn = True
+            else:
+                self.__dict__.update(before.__dict__)
+            raise
+
+    def _refuse_torn(self) -> None:
+        if self._torn:
+            raise ValueError(
+                "an earlier update was interrupted and half of its rows are counted: begin anew, or go on "
+                "from a checkpoint"
+            )
 
     def end_step(self) -> FairPowerMethod:
         """End the step once the whole data has been read (`block_size=None` only); return self."""
         if self.plan.block_size is not None:
             raise ValueError(f"block_size is {self.plan.block_size}: steps end by themselves, by row count")
+        self._refuse_torn()
         ledger = self._ledger
         if not ledger.open_counts[0]:
             raise ValueError("there were no rows since the last step: update with the whole data first")
@@ -241,8 +277,8 @@ class FairPowerMethod:
         for attribute, number in found.items():
             if number < 2:
                 raise NotEnoughGroupsError(
-                    f"the first block has {number} group of {attribute!r}, two are needed: name the groups "
-                    "with groups=, take a larger block_size, or drop the attribute"
+                    f"the first block has {number} group of {attribute!r}, two are needed: take a "
+                    "larger block_size, shuffle the rows, or drop the attribute"
                 )
         self.plan.check_room(found)
 
@@ -317,110 +353,6 @@ class FairPowerMethod:
                     stacklevel=4,
                 )
 
-    # What is known so far ---------------------------------------------------------------------------
-
-    @property
-    def phase(self) -> str:
-        """Where the stream is: "unfair" until U is known, then "components"."""
-        return "unfair" if self._U is None else "components"
-
-    @property
-    def steps_done(self) -> tuple[int, int]:
-        """Steps taken in the two phases."""
-        unfair = min(self._step, self.plan.unfair_steps)
-        return unfair, self._step - unfair
-
-    @property
-    def rows_missing(self) -> int:
-        """At least how many rows are needed until a first V exists; 0 once it does."""
-        return self.plan.rows_missing(self._step, int(self._ledger.open_counts[0]))
-
-    @property
-    def _what_is_missing(self) -> str:
-        missing = f"at least {self.rows_missing} rows are missing"
-        for attribute, known in self._ledger.entries.items() if self.phase == "unfair" else ():
-            if len(known) < 2:
-                shown = ", ".join(map(repr, known)) or "no known label"
-                missing += f"; {attribute!r} has shown only {shown}, a gap needs two groups"
-        return missing
-
-    @property
-    def unfair_basis(self) -> FloatArray:
-        """U, d x m', orthonormal columns."""
-        if self._U is None:
-            raise NotFittedError(f"the unfair basis is not known yet: {self._what_is_missing}")
-        return self._U.copy(order="F")
-
-    @property
-    def components(self) -> FloatArray:
-        """V, d x k, orthonormal columns orthogonal to U, by falling variance."""
-        if self.rows_missing or self._Q is None:
-            raise NotFittedError(f"there are no components yet: {self._what_is_missing}")
-        return self._Q.copy(order="F")
-
-    @property
-    def explained_variance(self) -> NDArray[np.float64]:
-        """Variance of the last block along V as it was before that block: fresh rows, so no optimism."""
-        return self._variances.copy()
-
-    @property
-    def explained_variance_ratio(self) -> NDArray[np.float64]:
-        """The same as a part of the total variance."""
-        return self._variances / (self.total_variance or 1.0)
-
-    @property
-    def total_variance(self) -> float:
-        """Exact trace of the covariance (1/n) of all rows so far."""
-        return self._ledger.total_variance()
-
-    @property
-    def n_rows(self) -> int:
-        """Rows so far; of the current pass where steps read the whole data."""
-        return self._ledger.count()
-
-    @property
-    def mean(self) -> NDArray[np.float64]:
-        """Mean of all rows so far."""
-        return self._ledger.mean()
-
-    @property
-    def comparisons(self) -> list[tuple[str, Hashable]]:
-        """(attribute, group inside) of every gap that is followed."""
-        return [(attribute, label) for attribute, label, _ in self._ledger.comparisons()]
-
-    @property
-    def group_counts(self) -> dict[str, dict[Hashable, int]]:
-        """Rows of every group."""
-        ledger = self._ledger
-        return {
-            a: {label: ledger.count(e) for label, e in known.items()} for a, known in ledger.entries.items()
-        }
-
-    @property
-    def group_means(self) -> dict[str, dict[Hashable, NDArray[np.float64]]]:
-        """Mean of every group."""
-        ledger = self._ledger
-        return {
-            a: {label: ledger.mean(e) for label, e in known.items()} for a, known in ledger.entries.items()
-        }
-
-    def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:
-        """Return what is known so far as a frozen `FairSubspace`; raises while there are no components."""
-        components = self.components
-        sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
-        return FairSubspace(
-            components.T,
-            self.unfair_basis.T,
-            self.mean.astype(self.plan.dtype),
-            (self.explained_variance * sample).astype(self.plan.dtype),
-            self.total_variance * sample,
-            self.n_rows,
-            self.group_counts,
-            self.group_means,
-            feature_names,
-            {**self.plan.to_header(), "directions": "absolute", "solver": "power"},
-        )
-
     def copy(self) -> FairPowerMethod:
         """Return an independent copy, random generator included."""
         return copy.deepcopy(self)
@@ -429,6 +361,7 @@ class FairPowerMethod:
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything needed to go on later: a header of JSON values, and arrays (not copied)."""
+        self._refuse_torn()
         return describe(self)
 
     @classmethod
@@ -449,5 +382,6 @@ def _own_generator(random_state: Any) -> np.random.Generator:
 def _late_group(attribute: str, label: Hashable) -> str:
     return (
         f"group {label!r} of {attribute!r} first appears after the first block, no gap of it is followed: "
-        f"name all groups with groups={{{attribute!r}: [...]}}, take a larger block_size, or label it None"
+        f"take a larger block_size, shuffle the rows, or label it None; FairPowerMethod can be told of all "
+        f"groups beforehand, groups={{{attribute!r}: [...]}}"
     )

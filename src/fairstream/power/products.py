@@ -42,8 +42,11 @@ def slice_rows(n_features: int, dtype: Any, columns: int = 0) -> int:
     return int(min(max(fitting, least), MAX_SLICE_ROWS))
 
 
-def checked_rows(X: Any, n_features: int, dtype: Any) -> Any:
-    """Return X as a real, finite n x d array or CSR matrix whose squares `dtype` can sum, of its own type."""
+def checked_rows(X: Any, n_features: int, dtype: Any, *, values: bool = True) -> Any:
+    """Return X as a real n x d array or CSR matrix of its own type.
+
+    With `values`, also refuse what is not finite or so large that `dtype` cannot sum its squares.
+    """
     sparse: bool = sp.issparse(X)
     rows: Any = sp.csr_array(X) if sparse else np.asarray(X)
     if rows.ndim != 2 or rows.shape[1] != n_features:
@@ -52,8 +55,9 @@ def checked_rows(X: Any, n_features: int, dtype: Any) -> Any:
         )
     if rows.dtype.kind not in "biuf":
         raise ValueError(f"X has dtype {rows.dtype}: pass real numbers")
-    values = rows.data if sparse else rows
-    in_threads(lambda part: check_values(values[part], dtype), shares(len(values), values.size))
+    if values:
+        numbers = rows.data if sparse else rows
+        in_threads(lambda part: check_values(numbers[part], dtype), shares(len(numbers), numbers.size))
     return rows
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.blocks import Matrix
+from fairstream.blocks import Matrix, check_values
 from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
 from fairstream.power.products import MAX_SLICE_ROWS, Codes, SparseSlice, add_product, slice_rows
 from fairstream.power.steps import Slot
@@ -142,6 +142,9 @@ def _read_sparse(X: Matrix, codes: Codes, reading: Reading, P: FloatArray, found
 
 
 def _centre(X: NDArray[np.generic], shift: FloatArray, Z: FloatArray) -> float:
-    """Write X - 1 shift' to Z and return its sum of squares."""
+    """Write X - 1 shift' to Z and return its sum of squares; refuse what check_values refuses."""
     np.subtract(X, shift, out=Z, casting="same_kind")  # in X's precision where that is the higher
-    return float(np.einsum("ij,ij->i", Z, Z).sum(dtype=np.float64))
+    squares = float(np.einsum("ij,ij->i", Z, Z).sum(dtype=np.float64))
+    if not squares <= 1e-12 * float(np.finfo(Z.dtype).max):  # NaN, infinity, or a number too large
+        check_values(X, Z.dtype)
+    return squares
