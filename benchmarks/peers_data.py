@@ -94,10 +94,11 @@ class WorkloadData:
     def source(self, block_size: int | None = None) -> Any:
         """Return the rows as a block source, as a user would open them."""
         if self.workload.kind == "images":
-            return open_images(self._names()[: self.n_rows], block_size)
+            groups = np.load(self.folder / "groups.npy")
+            return open_images(self._names()[: self.n_rows], groups[: self.n_rows], block_size)
         path = self.folder / ("X.npz" if self.sparse else "X.npy")
-        groups = {ATTRIBUTE: np.load(self.folder / "groups.npy")}
-        return FirstRows(open_source(path, sensitive=groups, block_size=block_size), self.n_rows)
+        labels = {ATTRIBUTE: np.load(self.folder / "groups.npy")}
+        return FirstRows(open_source(path, sensitive=labels, block_size=block_size), self.n_rows)
 
     def blocks(self, block_size: int) -> Iterator[tuple[Any, np.ndarray]]:
         """Yield the rows and groups in floating point, for peers that take arrays."""
@@ -128,11 +129,10 @@ class WorkloadData:
 
     def held_out(self) -> tuple[Any, np.ndarray]:
         """Return the rows that nobody is fitted on."""
-        if self.workload.kind == "images":
-            blocks = [*open_images(self._names()[self.workload.n_rows :], None)]
-            groups = np.concatenate([next(iter(block.groups.values())).codes for block in blocks])
-            return np.concatenate([as_float(block.X) for block in blocks]), groups
         groups = np.load(self.folder / "groups_held_out.npy")
+        if self.workload.kind == "images":
+            blocks = open_images(self._names()[self.workload.n_rows :], groups, None)
+            return np.concatenate([as_float(block.X) for block in blocks]), groups
         if self.sparse:
             return sp.load_npz(self.folder / "held_out.npz"), groups
         return np.load(self.folder / "held_out.npy"), groups
@@ -208,14 +208,12 @@ def as_float(X: Any) -> Any:
     return X.astype(np.float32) if X.dtype.kind in "iub" else X
 
 
-def open_images(names: list[str], block_size: int | None) -> Any:
+def open_images(names: list[str], groups: np.ndarray, block_size: int | None) -> Any:
     folder = _celeba_folder()
-    index = CelebA(folder)
-    labels = folder / "list_attr_celeba.txt"
+    images = folder / "img_align_celeba"
     return open_source(
-        index.images,
-        sensitive=[IMAGE_ATTRIBUTE],
-        attributes=labels,
+        images if images.is_dir() else images.with_suffix(".zip"),
+        sensitive={ATTRIBUTE: groups},
         names=names,
         mode="grey",
         block_size=block_size,
@@ -302,8 +300,11 @@ def _write_images(workload: Workload, folder: Path) -> None:
     wanted = workload.n_rows + workload.n_held_out
     if len(faces) < wanted:
         raise UnavailableError(f"CelebA here has {len(faces):,} images, {wanted:,} are needed")
-    names = np.random.default_rng(0).permutation(np.array(faces.names))[:wanted]
-    (folder / "names.json").write_text(json.dumps(names.tolist()))
+    chosen = np.random.default_rng(0).permutation(len(faces))[:wanted]
+    groups = faces.attributes[IMAGE_ATTRIBUTE][chosen].astype(np.int8)
+    np.save(folder / "groups.npy", groups[: workload.n_rows])
+    np.save(folder / "groups_held_out.npy", groups[workload.n_rows :])
+    (folder / "names.json").write_text(json.dumps([faces.names[row] for row in chosen]))
 
 
 def _celeba_folder() -> Path:

@@ -20,7 +20,7 @@ Read = Callable[[str], bytes]
 
 def is_image_name(name: str) -> bool:
     """Tell by the ending whether a name is an image's; hidden files and resource forks are not."""
-    return name.lower().endswith(IMAGE_SUFFIXES) and not Path(name).name.startswith(".")
+    return name.lower().endswith(IMAGE_SUFFIXES) and not os.path.basename(name).startswith(".")
 
 
 class FolderFiles:
