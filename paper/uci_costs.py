@@ -12,64 +12,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
-import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 from uci_cells import NAMES, gathered
-from uci_measure import CELLS, keep_embedded, peak_bytes
+from uci_measure import CELLS, run_cell
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "uci_costs.json"
 KS = (2, 10)
+Cost = dict[str, Any]  # seconds and megabytes, or error
 
 
-def fit_one(name: str, method: str, k: int) -> dict[str, float]:
-    """Fit one method in this process, keep its embedded test rows, return what it cost."""
-    from uci_methods import methods
-
-    from fairstream.datasets import paper_split
-
-    warnings.simplefilter("ignore")
-    split = paper_split(name, 0)
-    fit = methods(name)[method]
-    before = peak_bytes(reset=True)
-    started = time.process_time()
-    embedded = fit(split, k, None)
-    cost = {"seconds": time.process_time() - started, "megabytes": (peak_bytes() - before) / 1e6}
-    keep_embedded(embedded, name, method, k)
-    return cost
+def run_one(name: str, split: Any, method: str, k: int, time_cap: int) -> Cost:
+    """Fit in a process of its own, whose processor time is limited."""
+    cell = run_cell(name, 0, split, method, k, None, {"": False, "honest_": False}, time_cap)
+    if "error" in cell:
+        return {"error": cell["error"]}
+    return {"seconds": cell["cpu_seconds"], "megabytes": cell["peak_mb"]}
 
 
-def run_one(name: str, method: str, k: int, time_cap: int) -> dict[str, object]:
-    """Fit in a fresh process whose processor time is limited."""
-    threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--one", name, method, str(k)],
-        env={**os.environ, **threads},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (time_cap, time_cap + 5)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 0:
-        return json.loads(done.stdout.splitlines()[-1])
-    if done.returncode < 0:
-        return {"error": f"more than {time_cap} s"}
-    return {"error": done.stderr.strip().splitlines()[-1][:200]}
-
-
-def kept() -> dict[str, dict[str, object]]:
+def kept() -> dict[str, Cost]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def from_cells() -> dict[str, dict[str, object]]:
+def from_cells() -> dict[str, Cost]:
     """Return the costs that uci.py has measured on split 0: with a time cap its fits are alone as well."""
-    costs: dict[str, dict[str, object]] = {}
+    costs: dict[str, Cost] = {}
     for (name, split, method, k), values in gathered(CELLS).items():
         key = f"{name} | {method} | {k}"
         if split == 0 and "cpu_seconds" in values:
@@ -79,14 +49,14 @@ def from_cells() -> dict[str, dict[str, object]]:
     return costs
 
 
-def keep(costs: dict[str, dict[str, object]]) -> None:
+def keep(costs: dict[str, Cost]) -> None:
     draft = RESULTS.with_suffix(".part")
     body = ",\n".join(f"{json.dumps(key)}: {json.dumps(cost)}" for key, cost in sorted(costs.items()))
     draft.write_text("{\n" + body + "\n}\n")
     draft.replace(RESULTS)
 
 
-def table(costs: dict[str, dict[str, object]]) -> list[str]:
+def table(costs: dict[str, Cost]) -> list[str]:
     """One row a method, one column a data set and k: seconds, megabytes."""
     from uci_methods import methods
 
@@ -114,11 +84,11 @@ def _place(key: str) -> tuple[str, str, int]:
     return name, _any_m(method), int(k)
 
 
-def _cost_text(cost: dict[str, object]) -> str:
+def _cost_text(cost: Cost) -> str:
     if "error" in cost:
         return str(cost["error"])
-    seconds = float(str(cost["seconds"]))
-    return f"{_short(seconds)} s, {float(str(cost['megabytes'])):.0f} MB"
+    seconds = cost["seconds"]
+    return f"{_short(seconds)} s, {cost['megabytes']:.0f} MB"
 
 
 def _short(seconds: float) -> str:
@@ -133,22 +103,25 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[], help="only methods whose names begin so")
     parser.add_argument("--time-cap", type=int, default=900, help="processor seconds a fit may take")
     parser.add_argument("--retry", action="store_true", help="try again what failed or took too long")
-    parser.add_argument("--one", nargs=3, metavar=("DATASET", "METHOD", "K"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        name, method, k = options.one
-        print(json.dumps(fit_one(name, method, int(k))))
-        return
     from uci_methods import methods
 
     keep({**kept(), **from_cells()})
+    from threadpoolctl import threadpool_limits
+
+    from fairstream.datasets import paper_split
+
+    threadpool_limits(1)
+
+    warnings.simplefilter("ignore")
     for name in options.datasets:
+        split = paper_split(name, 0)
         for method in methods(name):
             for k in KS if not options.methods or method.startswith(tuple(options.methods)) else ():
                 key = f"{name} | {method} | {k}"
                 held = kept().get(key)
                 if held is None or (options.retry and "error" in held):
-                    cost = run_one(name, method, k, options.time_cap)
+                    cost = run_one(name, split, method, k, options.time_cap)
                     keep({**kept(), key: cost})
                     print(key, cost, flush=True)
     lines = [

@@ -73,7 +73,7 @@ def judge(key: Key, printed: Printed, ours: Sequence[float], failure: str = "") 
     chance = 2 * printed.std * sqrt((N_SPLITS - len(ours)) / (N_SPLITS - 1) / len(ours))
     if len(ours) < N_SPLITS and difference <= allowed + chance:
         return Judgement("agrees on fewer splits", few_splits(len(ours)))
-    return Judgement("differs", cause(key) + scatter_note(key, printed.mean))
+    return Judgement("differs", cause(key) + scatter_note(key, printed.mean, mean))
 
 
 def tolerance(key: Key) -> float:
@@ -134,15 +134,16 @@ def cause(key: Key) -> str:
     return of_method or of_metric
 
 
-def scatter_note(key: Key, printed: float) -> str:
+def scatter_note(key: Key, printed: float, ours: float) -> str:
     """Say whether the paper's cell lies in the range that repetitions with other seeds or signs give."""
     held = json.loads(SCATTER.read_text()) if SCATTER.exists() else {}
     entry = held.get(" | ".join(map(str, key)))
     if entry is None:
         return ""
-    low, high, digits = min(entry["cells"]), max(entry["cells"]), DIGITS[key[3]]
+    cells, digits = [ours, *entry["cells"]], DIGITS[key[3]]
+    low, high = min(cells), max(cells)
     place = "inside" if low - 0.5 * 10**-digits <= printed <= high + 0.5 * 10**-digits else "outside"
     return (
-        f" ({len(entry['cells'])} repetitions with other {entry['varied']} give cells of {low:.{digits}f} to "
+        f" ({len(cells)} runs with different {entry['varied']} give cells of {low:.{digits}f} to "
         f"{high:.{digits}f}: the paper's is {place})"
     )
