@@ -54,6 +54,7 @@ from fairstream.sources import open_source
 HERE = Path(__file__).resolve().parent
 D, K, M = 38_804, 1_000, 5
 SIDE = 4_096
+PROCESSOR_TIME = "FAIRSTREAM_LIMIT_PROCESSOR_TIME"
 Ratios = list["Ratio"]
 
 
@@ -100,6 +101,12 @@ def seconds(work: Callable[[], object]) -> float:
     started = clock()
     work()
     return clock() - started
+
+
+def use_processor_time() -> None:
+    global clock
+    clock = time.process_time
+    threadpool_limits(1)
 
 
 def paired(plain: Callable[[], float], work: Callable[[], float], repeats: int) -> tuple[list[float], float]:
@@ -358,11 +365,15 @@ def inside(task: str, *arguments: str) -> dict[str, float]:
 
 def run_script(name: str, arguments: list[str]) -> str:
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1000000"}  # freed megabytes go back at once
+    if clock is time.process_time:
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", PROCESSOR_TIME: "1"}
     command = [sys.executable, str(HERE / name), *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
 def run_inside(task: str, *arguments: str) -> None:
+    if PROCESSOR_TIME in os.environ:
+        use_processor_time()
     numbers = [int(a) if a.isdigit() else a for a in arguments]
     print(json.dumps({"contender": contender, "growing": growing}[task](*numbers)))  # type: ignore[operator]
 
@@ -419,8 +430,7 @@ def main() -> None:
     parser.add_argument("--processor-time", action="store_true", help="one thread, on a busy machine")
     args = parser.parse_args()
     if args.processor_time:
-        globals()["clock"] = time.process_time
-        threadpool_limits(1)
+        use_processor_time()
     unknown = [part for part in args.parts if part not in PARTS]
     if unknown:
         parser.error(f"{unknown[0]!r} is none of {', '.join(PARTS)}")

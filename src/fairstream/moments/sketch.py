@@ -79,14 +79,17 @@ def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | No
 def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
     """Append Q to B after one more projection: Q was computed by differences of nearly equal numbers."""
     Q -= (Q @ B.T) @ B
-    basis = np.concatenate([B, Q])
-    if np.abs(Q @ Q.T - np.eye(len(Q))).max() > 0.1:
-        # A direction of pure rounding passed for one of the data: rows about their own mean are dependent,
-        # and where all of them share in that, the last pivot is the noise times their number.
-        with small_lapack():
-            columns, R = scipy.linalg.qr(basis.T, mode="economic", check_finite=False)
-        return np.ascontiguousarray((columns * np.where(np.diag(R) < 0, -1, 1).astype(B.dtype)).T)
-    basis[len(B) :] = reorthonormalise(Q)[0]
+    width, basis = len(B), np.concatenate([B, Q])
+    # A direction of pure rounding can pass for one of the data: rows about their own mean are dependent, and
+    # where all of them share in that, the last pivot is the noise times their number.
+    off = np.tril(np.abs(Q @ Q.T - np.eye(len(Q)))).max(axis=1) > 0.1
+    sound = int(np.argmax(off)) if off.any() else len(Q)
+    basis[width : width + sound] = reorthonormalise(Q[:sound])[0]
+    for row in range(width + sound, len(basis)):
+        basis[row] += 1e-30  # a row of zeros must not stay one
+        for _ in range(3):
+            basis[row] -= (basis[:row] @ basis[row]) @ basis[:row]
+            basis[row] /= np.linalg.norm(basis[row])
     return basis
 
 

@@ -21,6 +21,7 @@ from fairstream.sources.image_labels import read_labels
 from fairstream.sources.labels import listed_names
 from fairstream.sources.rows import check_block_size, default_block_size, reslice, row_ranges
 
+BLOCKS_TOGETHER = 4  # of the usual size, which would be too few images for full-speed products
 _IMAGES_PER_TASK = 16
 
 
@@ -53,7 +54,7 @@ class ImageSource:
     resize : (height, width), optional
         Bring every image to this size; without it, images of different sizes are an error.
     block_size : int, optional
-        Images in a block; about 8 MB by default.
+        Images in a block; about 32 MB by default.
     workers : int, optional
         Decoding threads; by default as many as there are processors, at most 8.
     prefetch : int
@@ -124,7 +125,7 @@ class ImageSource:
     @property
     def block_size(self) -> int:
         """Images in every block but the last."""
-        return self._wished_block_size or default_block_size(self.n_features)
+        return self._wished_block_size or default_block_size(self.n_features / BLOCKS_TOGETHER)
 
     @property
     def n_features(self) -> int:
