@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -150,6 +151,7 @@ def _last_words(said: str, code: int) -> str:
     """Return the error itself, without paths."""
     lines = [line for line in said.strip().splitlines() if line and not line.startswith((" ", "warm-up"))]
     words = lines[-1] if lines else f"the process ended with code {code}"
+    words = re.sub(r"^(\w+\.)+_?(?=\w+(Error|Exception))", "", words)  # the class without its modules
     return words.replace(str(HERE.parent), ".")[:240]
 
 

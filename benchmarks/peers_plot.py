@@ -10,12 +10,13 @@ FAMILIES = {"ours": "fairstream", "plain": "not told the groups", "fair": "fair"
 
 
 def plot(lines: list[dict[str, Any]], title: str, path: Path) -> None:
-    """Draw the lines of one workload, one bar each."""
+    """Draw the lines of one workload, one row each."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
+    from matplotlib.ticker import LogLocator, NullLocator
 
     matplotlib.rcParams.update({"svg.hashsalt": "peers", "svg.fonttype": "none", "font.size": 9})
     lines = [line for line in lines if line.get("failed") != "not started"][::-1]
@@ -27,14 +28,20 @@ def plot(lines: list[dict[str, Any]], title: str, path: Path) -> None:
         for height, line in enumerate(lines):
             if field in line:
                 value = max(line[field], 1.0) if field == "peak_mb" else line[field]
-                axis.barh(height, value, color=COLOURS[line["family"]], height=0.7)
+                axis.plot(value, height, "o", color=COLOURS[line["family"]], markersize=7)
         axis.set_xlabel(label)
         axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
         if field == "auc":
             axis.set_xlim(0.45, 1.0)
             axis.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
         else:
             axis.set_xscale("log")
+            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+            axis.xaxis.set_major_formatter("{x:g}")
+            axis.xaxis.set_minor_locator(NullLocator())
+    axes[0].set_ylim(-0.6, len(lines) - 0.4)
     axes[0].set_yticks(range(len(lines)), [line["contender"] for line in lines])
     for height, line in enumerate(lines):
         if "failed" in line:
