@@ -16,7 +16,7 @@ from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughG
 from fairstream.linalg import orthonormalise, orthonormalise_in_place, principal_angles, top_eigenvectors
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.power.bases import rank_revealing_basis
+from fairstream.power.bases import _orthonormalise_by_gram, orthonormalise_outside, rank_revealing_basis
 from fairstream.power.products import add_product, add_scaled, slice_rows
 from fairstream.solve import solve
 
@@ -791,3 +791,39 @@ def test_an_interrupted_update_is_undone_or_refused_afterwards(monkeypatch):
     for use in (lambda: torn.update(X, a), torn.to_state):
         with pytest.raises(ValueError, match="interrupted"):
             use()
+
+
+@pytest.mark.parametrize("scale", [1e-15, 1e-9, 1e9])
+def test_components_do_not_depend_on_the_scale_of_the_data(scale):
+    """Sums of squares of products overflow or underflow in float32 here; the factorisation must not."""
+    X, a = stream_rows(2_000)
+    X = (X * (1 + np.arange(D))).astype(np.float32)
+    bases = []
+    for factor in (1.0, scale):
+        method = FairPowerMethod(D, K, n_unfair=1, power_steps=8, random_state=0, dtype=np.float32)
+        bases.append(method.fit_full(X * np.float32(factor), a).components)
+    assert np.isfinite(bases[1]).all()
+    assert principal_angles(*bases).max() < 1e-3
+
+
+def test_gram_factors_and_reflections_give_the_same_basis():
+    rng = np.random.default_rng(0)
+    U = np.asfortranarray(np.linalg.qr(rng.normal(size=(60, 2)))[0])
+    E = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    A = np.asfortranarray(rng.normal(size=(60, 8)) * np.logspace(0, -6, 8))
+    by_gram, by_reflections = A.copy(order="F"), A - U @ (U.T @ A)
+    orthonormalise_outside(U, by_gram, E)
+    expected = np.linalg.qr(by_reflections @ E)[0]
+    assert np.abs(np.abs((expected * by_gram).sum(axis=0)) - 1).max() < 1e-8
+    assert np.abs(by_gram.T @ by_gram - np.eye(8)).max() < 1e-14
+    assert np.abs(U.T @ by_gram).max() < 1e-15
+
+
+def test_nearly_dependent_columns_are_orthonormal_all_the_same():
+    """Where a Gram matrix cannot tell the columns apart, reflections must take over."""
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(60, 1)).astype(np.float32)
+    A = np.asfortranarray(one + 1e-6 * rng.normal(size=(60, 8)), dtype=np.float32)
+    assert not _orthonormalise_by_gram(A, np.eye(8))
+    orthonormalise_outside(np.zeros((60, 0), dtype=np.float32, order="F"), A, np.eye(8))
+    assert np.abs(A.T @ A - np.eye(8)).max() < 1e-5

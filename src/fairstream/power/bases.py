@@ -89,10 +89,13 @@ def _gram_factor(A: FloatArray) -> tuple[FloatArray, FloatArray, float] | None:
 
     The last is the condition number of their Gram matrix, nearly. None where columns are dependent.
     """
-    gram = (A.T @ A).astype(np.float64)
-    lengths = np.sqrt(np.maximum(gram.diagonal(), 0.0))
-    if not lengths.all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = (A.T @ A).astype(np.float64)
+    squares, limits = gram.diagonal(), np.finfo(A.dtype)
+    # Squares that overflow or lose digits to underflow tell nothing; Householder's reflections avoid them.
+    if not (limits.tiny / limits.eps < squares.min() and squares.max() <= limits.max):
         return None
+    lengths = np.sqrt(squares)
     gram /= np.outer(lengths, lengths)
     try:
         R = scipy.linalg.cholesky(gram, check_finite=False)
