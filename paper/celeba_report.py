@@ -209,7 +209,25 @@ def ratio_table(_: Faces, found: Found) -> list[str]:
         f"rows at an AUC that is no higher, in {reached[1]} of {count} within one standard error of it. "
         "Where the absolute ones keep more than half, twice as much is not there to be kept."
     )
-    return [*lines, "", verdict]
+    return [*lines, "", verdict, "", beyond_means(found)]
+
+
+def beyond_means(found: Found) -> str:
+    """Say where any m hides more from the quadratic probe than the mean constraint alone."""
+    helped: dict[str, list[str]] = {"absolute": [], "relative": []}
+    for mode, name in MODE_NAMES.items():
+        for attribute, of in found.get(mode, {}).get("sketch", {}).items():
+            for directions, names in helped.items():
+                points = dict(curve(of, directions))
+                mean = points.pop(0, None)
+                best = min((point["quadratic"] for point in points.values()), default=1.0)
+                if mean and best < mean["quadratic"] - mean["quadratic error"]:
+                    names.append(f"{attribute} {name}")
+    parts = [f"{directions} directions for {', '.join(of) or 'none'}" for directions, of in helped.items()]
+    return (
+        "Against the mean constraint alone, some m lowers the quadratic probe by more than one standard "
+        f"error with {'; with '.join(parts)}."
+    )
 
 
 def ablation_table(faces: Faces, found: Found) -> list[str]:
