@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, unfair_basis
-from fairstream.moments import sketch
+from fairstream.moments import sketch, summary
+from fairstream.moments.sketch import leading_directions
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
 
@@ -429,3 +430,37 @@ def test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees(monkey
 
     monkeypatch.setattr(sketch, "_tidy_new_rows", trusting)
     assert worst_basis(image_like(800), 400, 72) > 1e-2
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_prepared_ahead_in_a_second_thread_change_nothing(monkeypatch, weighted):
+    """With more than one thread, slices are centred about the mean of two slices before and then moved."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2_000, 40)) * np.logspace(0, -2, 40) + np.arange(2_000)[:, None] / 500 + 100
+    a, weights = rng.integers(0, 2, 2_000), rng.integers(1, 4, 2_000) if weighted else None
+    alone = GroupMoments(40, rank=10).update(X, a, weights)
+    prepared = []
+    keep = summary.prepared_rows
+    monkeypatch.setattr("fairstream.linalg.blas_threads", lambda: 2)
+    monkeypatch.setattr(summary, "prepared_rows", lambda *args: prepared.append(args) or keep(*args))
+    ahead = GroupMoments(40, rank=10).update(X, a, weights)
+    assert len(prepared) > 5
+    assert np.allclose(ahead.mean(), alone.mean(), rtol=1e-12)
+    assert np.allclose(ahead.covariance().to_dense(), alone.covariance().to_dense(), atol=1e-9)
+    gaps = [moments.gap(*moments.comparisons()[0]).to_dense() for moments in (ahead, alone)]
+    assert np.allclose(*gaps, atol=1e-6)  # the cut is chosen in float32
+
+    # The control: without the move the same rows give something else.
+    monkeypatch.setattr("fairstream.moments.rows.DenseRows.recentre", lambda self, origin: None)
+    wrong = GroupMoments(40, rank=10).update(X, a, weights)
+    assert not np.allclose(wrong.covariance().to_dense(), alone.covariance().to_dense(), atol=1e-9)
+
+
+def test_leading_directions_hold_what_the_eigenvectors_hold():
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.normal(size=(300, 300)))[0]
+    spectrum = np.arange(1.0, 301) ** -1.0
+    S = (Q * spectrum) @ Q.T
+    found = leading_directions(S, 20)
+    assert np.abs(found.T @ found - np.eye(20)).max() < 1e-12
+    assert np.trace(found.T @ S @ found) > 0.999 * spectrum[:20].sum()

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
-from fairstream.linalg import FloatArray, in_threads, shares
+from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
 
 _PANEL = 4_096
 
@@ -74,7 +74,11 @@ class DenseRows:
         in_threads(move, shares(len(self.R), self.R.size))
 
     def dot(self, A: FloatArray) -> FloatArray:
-        return self.R @ A.T
+        product = np.empty((len(self.R), len(A)), dtype=self.R.dtype)
+        parts = shares(len(self.R), self.R.size)
+        with small_lapack():  # threads of our own: those of BLAS wait for each other at every product
+            in_threads(lambda rows: np.matmul(self.R[rows], A.T, out=product[rows]), parts)
+        return product
 
     def combine(self, T: FloatArray) -> FloatArray:
         return T.astype(self.R.dtype, copy=False) @ self.R
@@ -84,12 +88,18 @@ class DenseRows:
         dtype, w, d = self.R.dtype, len(B), B.shape[1]
         factors = np.hstack([M, T]).astype(dtype)
         combined = np.empty((len(M), d), dtype=dtype)
-        panel = np.empty((factors.shape[1], min(_PANEL, d)), dtype=dtype)
-        for start in range(0, d, _PANEL):
-            columns = slice(start, min(start + _PANEL, d))
-            both = panel[:, : columns.stop - start]
-            both[:w], both[w:] = B[:, columns], self.R[:, columns]
-            np.matmul(factors, both, out=combined[:, columns])
+
+        def combine(share: slice) -> None:
+            panel = np.empty((factors.shape[1], min(_PANEL, d)), dtype=dtype)
+            for start in range(share.start, share.stop, _PANEL):
+                columns = slice(start, min(start + _PANEL, share.stop))
+                both = panel[:, : columns.stop - start]
+                both[:w], both[w:] = B[:, columns], self.R[:, columns]
+                np.matmul(factors, both, out=combined[:, columns])
+
+        parts = shares(d, combined.size)
+        with small_lapack():
+            in_threads(combine, parts)
         return combined
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:

@@ -74,10 +74,9 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
     if sp.issparse(X):
         _read_sparse(X, codes, reading, P, found)
     elif P.shape[1] + reading.n_entries <= FEW_COLUMNS:
+        cuts = shares(n_rows, X.size)
         with small_lapack():
-            parts = in_threads(
-                lambda rows: _read_few(X, codes, reading, P.shape[1], rows), shares(n_rows, X.size)
-            )
+            parts = in_threads(lambda rows: _read_few(X, codes, reading, P.shape[1], rows), cuts)
         for products, part in parts:
             P += products.T
             found.counts += part.counts
