@@ -31,21 +31,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import power_memory
-from threadpoolctl import threadpool_info, threadpool_limits
+from ratios import Ratio, Ratios, machine, rows_of_table, save, table
+from threadpoolctl import threadpool_limits
 
 from fairstream import FairStreamingPCA, GroupMoments
 from fairstream.power import FairPowerMethod
@@ -55,40 +54,6 @@ HERE = Path(__file__).resolve().parent
 D, K, M = 38_804, 1_000, 5
 SIDE = 4_096
 PROCESSOR_TIME = "FAIRSTREAM_LIMIT_PROCESSOR_TIME"
-Ratios = list["Ratio"]
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """One line of the answer: a ratio seen several times, and what it should be."""
-
-    name: str
-    seen: list[float]
-    least: float | None = None
-    most: float | None = None
-    note: str = ""
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seen)
-
-    @property
-    def target(self) -> str:
-        if self.least is not None and self.most is not None:
-            return f"{self.least:g} to {self.most:g}"
-        return (
-            ""
-            if self.least is self.most is None
-            else f"{'at least ' if self.most is None else 'at most '}"
-            + (f"{self.least if self.most is None else self.most:g}")
-        )
-
-    @property
-    def verdict(self) -> str:
-        if self.least is self.most is None:
-            return "for information"
-        met = (self.least or -np.inf) <= self.median <= (self.most or np.inf)
-        return "met" if met else "not met"
 
 
 # Clocks ---------------------------------------------------------------------------------------------
@@ -391,37 +356,6 @@ def celeba_names(archive: Path, n: int) -> list[str]:
     return list(open_source(archive, mode="grey").names[:n])
 
 
-def machine() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    names = (
-        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line]
-        if (info.exists())
-        else []
-    )
-    blas = sorted(
-        {
-            f"{pool['internal_api']} {pool['version']}"
-            for pool in threadpool_info()
-            if pool["user_api"] == "blas"
-        }
-    )
-    return {
-        "processor": names[0] if names else platform.processor() or platform.machine(),
-        "processors": os.cpu_count(),
-        "BLAS": ", ".join(blas),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
-
-
-def table(ratios: Ratios) -> str:
-    lines = ["| ratio | median | spread | target | | |", "|---|---|---|---|---|---|"]
-    for r in ratios:
-        spread = f"{min(r.seen):.2f} to {max(r.seen):.2f}" if len(r.seen) > 1 else "one run"
-        lines.append(f"| {r.name} | {r.median:.2f} | {spread} | {r.target} | {r.verdict} | {r.note} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help=f"some of: {' '.join(PARTS)}")
@@ -435,6 +369,8 @@ def main() -> None:
     if unknown:
         parser.error(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
     facts = {
+        "clock": "processor time, one thread" if args.processor_time else "wall",
+        "quick": args.quick,
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         **machine(),
         "load before": os.getloadavg()[0],
@@ -442,17 +378,12 @@ def main() -> None:
     ratios: Ratios = []
     for part in args.parts or PARTS:
         started = time.perf_counter()
-        ratios += PARTS[part](args.quick)
-        print(f"{part}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+        found = PARTS[part](args.quick)
+        ratios += found
+        print(f"{part}: {time.perf_counter() - started:.0f} s", *rows_of_table(found), sep="\n", flush=True)
     facts["load after"] = os.getloadavg()[0]
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), table(ratios), sep="\n\n")
-    args.json.parent.mkdir(exist_ok=True)
-    kept = json.loads(args.json.read_text())["ratios"] if args.parts and args.json.exists() else []
-    kept = [old for old in kept if old["name"] not in {r.name for r in ratios}]
-    new = [asdict(r) | {"median": r.median, "verdict": r.verdict, "date": facts["date"]} for r in ratios]
-    args.json.write_text(
-        json.dumps({"machine": facts, "quick": args.quick, "ratios": kept + new}, indent=1) + "\n"
-    )
+    save(args.json, facts, ratios, keep_others=bool(args.parts))
 
 
 if __name__ == "__main__":
