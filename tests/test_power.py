@@ -827,3 +827,20 @@ def test_nearly_dependent_columns_are_orthonormal_all_the_same():
     assert not _orthonormalise_by_gram(A, np.eye(8))
     orthonormalise_outside(np.zeros((60, 0), dtype=np.float32, order="F"), A, np.eye(8))
     assert np.abs(A.T @ A - np.eye(8)).max() < 1e-5
+
+
+@pytest.mark.parametrize("few_columns", [128, 0])
+def test_rows_shared_among_threads_give_the_same_components(monkeypatch, few_columns):
+    """Both ways of reading, with rows or features shared among three threads, against one thread."""
+    X, a = stream_rows(3_000)
+    labels = np.where(np.arange(3_000) % 7 == 0, None, a.astype(object))
+    options = {"n_unfair": M, "block_size": 500, "power_steps": (3, 3), "random_state": 0}
+    alone = FairPowerMethod(D, K, **options).update(X, labels)
+    monkeypatch.setattr("fairstream.linalg.blas_threads", lambda: 3)
+    monkeypatch.setattr("fairstream.linalg._WORTH_A_THREAD", 1)
+    monkeypatch.setattr("fairstream.power.reading.FEW_COLUMNS", few_columns)
+    shared = FairPowerMethod(D, K, **options).update(X, labels)
+    assert np.allclose(shared.components, alone.components, atol=1e-9)
+    assert np.allclose(shared.unfair_basis, alone.unfair_basis, atol=1e-9)
+    assert shared.group_counts == alone.group_counts
+    assert np.isclose(shared.total_variance, alone.total_variance, rtol=1e-12)
