@@ -5,6 +5,7 @@ Symbols: A, B, V are d x j matrices with few columns, U has orthonormal columns,
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,15 +26,50 @@ _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
 _controller: ThreadpoolController | None = None
 
 
+class _OneThread:
+    """The limit of BLAS to one thread, of the process: the first to ask sets it, the last to end lifts it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.threads = 1  # that BLAS had before
+        self.limit: Any = None
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.depth == 0:
+                self.threads = _pool_threads()
+                self.limit = _pools().limit(limits=1, user_api="blas")
+                self.limit.__enter__()
+            self.depth += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.limit.__exit__(None, None, None)
+
+
+_one_thread = _OneThread()
+
+
 @contextmanager
 def small_lapack() -> Iterator[None]:
     """Keep LAPACK on one thread: on small matrices more threads only wait for each other."""
-    with _pools().limit(limits=1, user_api="blas"):
+    _one_thread.enter()
+    try:
         yield
+    finally:
+        _one_thread.leave()
 
 
 def blas_threads() -> int:
-    """Return with how many threads BLAS works at present."""
+    """Return with how many threads BLAS works where `small_lapack` does not hold it back."""
+    with _one_thread.lock:
+        return _one_thread.threads if _one_thread.depth else _pool_threads()
+
+
+def _pool_threads() -> int:
     return max((pool["num_threads"] for pool in _pools().info() if pool["user_api"] == "blas"), default=1)
 
 

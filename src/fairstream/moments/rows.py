@@ -6,6 +6,7 @@ row weights. Every product with R that the moments need is one BLAS-3 (or sparse
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +37,9 @@ class CentredRows(Protocol):
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         """Return R_g' R_g (d x d) for some of the rows."""
 
+    def in_double(self) -> CentredRows:
+        """Return the same rows for products in float64."""
+
 
 class DenseRows:
     """R in memory, cast once; a uint8 block becomes float here and nowhere else."""
@@ -59,19 +63,27 @@ class DenseRows:
         return self._gram
 
     def recentre(self, origin: FloatArray) -> None:
-        """Move to an origin nearby, the Gram matrix too where it is already there."""
+        """Move to another origin, the Gram matrix too where it is already there and the way is short."""
         delta = origin.astype(self.R.dtype) - self.origin
         self.origin = self.origin + delta
         scale = np.ones((len(self.R), 1), dtype=self.R.dtype) if self.scale is None else self.scale
         if self._gram is not None:
+            length = float(delta @ delta)
             cross = np.outer(self.R @ delta, scale)
             self._gram -= cross + cross.T
-            self._gram += (scale @ scale.T) * (delta @ delta)
+            self._gram += (scale @ scale.T) * length
+            if length * float(np.square(scale).max(initial=0.0)) > np.diag(self._gram).max(initial=0.0) / 16:
+                self._gram = None  # what is left of it is small beside what was taken away: mostly rounding
 
         def move(rows: slice) -> None:
             self.R[rows] -= delta if self.scale is None else self.scale[rows] * delta
 
         in_threads(move, shares(len(self.R), self.R.size))
+
+    def in_double(self) -> DenseRows:
+        double = copy.copy(self)
+        double.R, double._gram = self.R.astype(np.float64), None
+        return double
 
     def dot(self, A: FloatArray) -> FloatArray:
         product = np.empty((len(self.R), len(A)), dtype=self.R.dtype)
@@ -130,6 +142,11 @@ class SparseRows:
         gram[zero] = 0
         gram[:, zero] = 0
         return gram
+
+    def in_double(self) -> SparseRows:
+        double = copy.copy(self)
+        double.X, double.dtype = self.X.astype(np.float64), np.float64
+        return double
 
     def dot(self, A: FloatArray) -> FloatArray:
         return np.asarray(self.X @ A.T) - np.outer(self.scale, A @ self.origin.astype(A.dtype))

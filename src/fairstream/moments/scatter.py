@@ -7,7 +7,7 @@ S_g = sum over its rows of (x - mean_g)(x - mean_g)', and know nothing of labels
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from fairstream.moments.sketch import (
     Extension,
     best_directions,
     extend,
+    is_orthonormal,
     leading_directions,
     reorthonormalise,
     rotate,
@@ -46,6 +47,17 @@ class Increment:
     def chan_weights(self) -> FloatArray:
         """The factor n b / (n + b) of Chan's correction per slot, 0 where a slot is empty on one side."""
         return chan_weights(self.old_weights, self.weights)
+
+    def is_far(self, squared_norms: FloatArray) -> bool:
+        """Return whether the rows lie so far from the origin that in float32 their spread is rounding."""
+        distance = float(self.weights[0] * np.sum(self.block_means[0] ** 2))
+        total = float(squared_norms.sum())
+        return len(squared_norms) > 1 and total > 0 and distance > 999 * max(total - distance, 0.0)
+
+    def in_double(self) -> Increment:
+        """Return the same rows for work in float64."""
+        rows = self.rows.in_double()
+        return replace(self, rows=rows, sums=rows.combine(self.member * self.scale))
 
     @property
     def block_means(self) -> FloatArray:
@@ -226,11 +238,27 @@ class SketchedScatter:
         Between the products with the old basis and those that make the new one there is only small work for
         one thread: another may do `meanwhile`, whose answer is returned.
         """
-        step = extend(self.basis, new.rows)
+        B = self.basis
+        step = extend(B, new.rows)
+        if B.dtype == np.float32 and new.is_far(step.squared_norms):
+            B, new = self._double(), new.in_double()
+            step = extend(B, new.rows)
         with beside(meanwhile) as ahead:
             E, cores, offsets, energy = self._absorbed(new, step)
-        self._publish(rotate(self.basis, new.rows, step, E), cores, offsets, energy, E is not None)
+        basis = rotate(B, new.rows, step, E)
+        if B.dtype == np.float32 and not is_orthonormal(basis):
+            B, new = self._double(), new.in_double()
+            step = extend(B, new.rows)
+            E, cores, offsets, energy = self._absorbed(new, step)
+            basis = rotate(B, new.rows, step, E)
+        basis = basis.astype(self.basis.dtype, copy=False)
+        self._publish(basis, cores, offsets, energy, E is not None)
         return ahead[0] if ahead else None
+
+    def _double(self) -> FloatArray:
+        """Return the basis in float64, orthonormal to that precision."""
+        B = self.basis.astype(np.float64)
+        return reorthonormalise(B)[0] if len(B) else B
 
     def _absorbed(
         self, new: Increment, step: Extension

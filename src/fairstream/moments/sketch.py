@@ -76,6 +76,15 @@ def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | No
     return rows.combine_with(B, E[:width].T - new_rows @ step.inside, new_rows)
 
 
+def is_orthonormal(B: FloatArray) -> bool:
+    """Return whether B's rows look orthonormal: two random combinations keep their length. Cost 4dL flops."""
+    if len(B) == 0:
+        return True
+    probes = np.random.default_rng(0).standard_normal((2, len(B)), dtype=B.dtype.type)
+    lengths = np.linalg.norm(probes @ B, axis=1) / np.linalg.norm(probes, axis=1)
+    return bool(np.abs(lengths - 1).max() < 1e-3)
+
+
 def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
     """Append Q to B after one more projection: Q was computed by differences of nearly equal numbers."""
     Q -= (Q @ B.T) @ B
@@ -85,8 +94,10 @@ def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
     off = np.tril(np.abs(Q @ Q.T - np.eye(len(Q)))).max(axis=1) > 0.1
     sound = int(np.argmax(off)) if off.any() else len(Q)
     basis[width : width + sound] = reorthonormalise(Q[:sound])[0]
+    generator = np.random.default_rng(0)
     for row in range(width + sound, len(basis)):
-        basis[row] += 1e-30  # a row of zeros must not stay one
+        if not basis[row].any():  # where nothing is left of a direction any other does
+            basis[row] = generator.standard_normal(basis.shape[1], dtype=basis.dtype.type)
         for _ in range(3):
             basis[row] -= (basis[:row] @ basis[row]) @ basis[:row]
             basis[row] /= np.linalg.norm(basis[row])
@@ -97,7 +108,8 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
     """Return orthonormal columns that span `outside` and, beside it, the leading eigenvectors of the pool.
 
     `rank` columns in all. Which directions lead is a matter of choice, not of precision: the eigenproblem is
-    solved in float32, in half the time, and the columns are orthonormalised in float64 afterwards.
+    solved in float32 where that can tell them apart, in half the time, and the columns are orthonormalised
+    in float64 afterwards.
     """
     size, taken = len(pool), 0
     if rank == 0:
@@ -112,7 +124,7 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
         pool -= max(float(np.trace(pool)), rounding) * outside @ outside.T
     # Divide and conquer finds all eigenvectors, and still in less time than others take for a third of them.
     with small_lapack():
-        _, vectors = scipy.linalg.eigh(_in_float32(pool), check_finite=False, overwrite_a=True, driver="evd")
+        _, vectors = scipy.linalg.eigh(_scaled(pool), check_finite=False, overwrite_a=True, driver="evd")
     columns = vectors[:, ::-1][:, : rank - taken].astype(np.float64)
     if outside is not None:
         columns = np.hstack([outside, columns])
@@ -128,8 +140,8 @@ def leading_directions(total: FloatArray, rank: int) -> FloatArray:
     size, wide = len(total), rank + max(rank // 2, 16)
     if size < 4 * wide:
         return best_directions(total, rank)
-    S = _in_float32(total)
-    start = np.random.default_rng(0).standard_normal((size, wide), dtype=np.float32)
+    S = _scaled(total)
+    start = np.random.default_rng(0).standard_normal((size, wide), dtype=S.dtype.type)
     start[:, :rank] = np.eye(size, rank)  # the last cut's choice comes first in the basis
     with small_lapack():
         Q = start
@@ -140,9 +152,10 @@ def leading_directions(total: FloatArray, rank: int) -> FloatArray:
     return reorthonormalise(leading.T)[0].T
 
 
-def _in_float32(pool: FloatArray) -> FloatArray:
-    """Scale first: float32 has a narrow range."""
-    return (pool / max(float(np.abs(pool).max()), np.finfo(float).tiny)).astype(np.float32)
+def _scaled(pool: FloatArray) -> FloatArray:
+    """Return the pool over its largest entry, in float32 unless half of it would be rounding there."""
+    scaled = pool / max(float(np.abs(pool).max()), np.finfo(float).tiny)
+    return scaled if np.median(np.diag(scaled)) < 1e-5 else scaled.astype(np.float32)
 
 
 def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:

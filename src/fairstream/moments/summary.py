@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -127,13 +128,14 @@ class GroupMoments(Storable):
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]
         cuts = row_slices(X.shape[0], self._scatter.slice_rows())
-        parts = [
+        # One slice and the next: slices of a sparse block are copies.
+        parts = (
             (X[rows], take_rows(columns, rows), None if weights is None else weights[rows]) for rows in cuts
-        ]
+        )
         ahead: CentredRows | None = None
-        for index, (rows, labels, row_weights) in enumerate(parts):
-            following = parts[index + 1] if index + 1 < len(parts) else None
-            ahead = self._absorb(rows, labels, row_weights, ahead, following)
+        for part, following in pairwise(chain(parts, [None])):
+            assert part is not None
+            ahead = self._absorb(*part, ahead, following)
         return self
 
     def _absorb(
