@@ -15,6 +15,7 @@ from fairstream.linalg import FloatArray, small_lapack
 from fairstream.moments.rows import CentredRows
 
 REORTHONORMALISE_EVERY = 32
+_WORTH_ITERATING = 512  # below, an eigensolver takes a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def leading_directions(total: FloatArray, rank: int) -> FloatArray:
     where `rank` is a small part of the size.
     """
     size, wide = len(total), rank + max(rank // 2, 16)
-    if size < 4 * wide:
+    if size < max(4 * wide, _WORTH_ITERATING):
         return best_directions(total, rank)
     S = _scaled(total)
     start = np.random.default_rng(0).standard_normal((size, wide), dtype=S.dtype.type)
