@@ -33,6 +33,7 @@ bench: $(STAMP)  ## Speed and memory as ratios, the short version
 	$(BIN)/python benchmarks/power_memory.py --block-rows 5000
 	$(BIN)/python benchmarks/corrupt_files.py
 	$(BIN)/python benchmarks/out_of_core.py --gigabytes 1
+	$(BIN)/python benchmarks/limit.py --quick
 	$(BIN)/python benchmarks/peers.py --quick
 
 bench-full: $(STAMP)  ## One table against every peer, written into docs/peers.md (half an hour; torch is large)
