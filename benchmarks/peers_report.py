@@ -147,8 +147,9 @@ def _section(stored: dict[str, Any], workload: Workload, image: str | None = Non
     about = facts["workload"]
     dates = sorted({line["date"] for line in lines})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    share = about["n_rows"] / workload.n_rows
     parts = [
-        f"## {workload.title}",
+        f"## {workload.title}" + (f" ({share:.0%} of the rows)" if share < 1 else ""),
         f"{about['n_rows']:,} rows fitted, {about['n_held_out']:,} held out, k = {about['n_components']}, "
         f"m = {about['n_unfair']}; {facts['file_mb']:,.0f} MB of rows. Limits: {limits['seconds']:g} s and "
         f"{limits['gigabytes']:g} GB. {_clock(lines)}. Measured {when}.",
