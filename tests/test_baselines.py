@@ -23,6 +23,7 @@ from fairstream.baselines import (
     OlfatAswaniFairPCA,
     SamadiFairPCA,
 )
+from fairstream.baselines.kleindessner_kernel import _noise
 from fairstream.blocks import GroupColumn
 from fairstream.errors import NotEnoughGroupsError
 
@@ -249,3 +250,15 @@ def test_every_system_appears_in_one_side_by_side_audit():
     assert 0 < linear[repr(KleindessnerFairPCA(2))] < 1
     for text in (report.to_markdown(), report.to_html()):
         assert all(type(system).__name__ in text for system in SYSTEMS)
+
+
+def test_kernel_noise_leaves_room_for_directions_on_adult():
+    """31,655 rows in float32: a limit that grows with n itself would leave no eigenvalue above it."""
+    assert _noise(31_655, np.float32) < 5e-3
+    assert _noise(31_655, np.float32) > 31_655**0.5 * np.finfo(np.float32).eps
+
+
+def test_rlace_needs_a_step():
+    X, group = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    with pytest.raises(ValueError, match="max_iter is 0: pass a whole number from 1"):
+        RLACE(1, max_iter=0).fit(X, sensitive_features=group)

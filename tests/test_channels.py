@@ -810,3 +810,15 @@ def test_genuine_faces_are_fair_in_every_channel(celeba, n, options, how):
         if plain is not None:
             assert gap(plain) > 0.1
     assert pca.inverse_transform(Z[:1]).reshape(3, *source.image_shape).shape[0] == 3
+
+
+def test_parameters_set_after_learning_reach_every_channel(tmp_path):
+    rng = np.random.default_rng(0)
+    X, glasses = rng.integers(0, 255, (200, 24), dtype=np.uint8), rng.integers(0, 2, 200)
+    pca = FairImagePCA(3).partial_fit(X, sensitive_features=glasses).set_params(n_components=2)
+    assert [V.shape for V in pca.components_] == [(2, 8)] * 3
+    pca = FairImagePCA(3).partial_fit(X, sensitive_features=glasses).set_params(n_components=2)
+    pca.save(tmp_path / "image.safetensors")
+    assert [V.shape for V in load(tmp_path / "image.safetensors").components_] == [(2, 8)] * 3
+    with pytest.raises(ValueError, match="fit anew"):
+        pca.set_params(n_channels=2).save(tmp_path / "other.safetensors")

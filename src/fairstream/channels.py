@@ -225,7 +225,7 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return parameters and what every channel has learned, as JSON values and arrays (not copied)."""
-        self._fitted()
+        self._parts_so_far()
         return channels_state.describe(self)
 
     @classmethod
@@ -238,9 +238,10 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def subspace_(self) -> ChannelSubspaces:
         """The frozen result; solved on first use after `partial_fit`."""
-        estimators = self._fitted()
+        self._fitted()
         if self._subspace is None:
-            self._subspace = ChannelSubspaces([estimator.subspace_ for estimator in estimators])
+            parts = self._parts_so_far()
+            self._subspace = ChannelSubspaces([estimator.subspace_ for estimator, _ in parts])
         return self._subspace
 
     @property

@@ -19,6 +19,7 @@ POWER_ONLY = {"block_size": None, "power_steps": 10, "on_empty_group": "extend"}
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
 LEAST_RANK = 128  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
+NARROW = 512  # up to so many features a sketch by default drops nothing
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
 
 
@@ -83,7 +84,7 @@ def working_dtype(dtype: DTypeLike) -> type[np.floating[Any]]:
 
 
 def _sketch_rank(parameters: Mapping[str, Any], d: int, groups: Groups | None) -> int:
-    """Return the rank given, or four times the directions that the solution needs, from 128 to d."""
+    """Return the rank given, else d up to 512 features, else 4 times the directions needed, at least 128."""
     rank, k, n_unfair = parameters["rank"], parameters["n_components"], parameters["n_unfair"]
     if rank is not None:
         return min(int(rank), d)
@@ -97,7 +98,7 @@ def _sketch_rank(parameters: Mapping[str, Any], d: int, groups: Groups | None) -
         m = n_unfair.get(name, 0) if isinstance(n_unfair, Mapping) else n_unfair
         comparisons = len(column.labels) if len(column.labels) > 2 else 1
         unfair += comparisons * (m * (parameters["constraint"] in ("all", "covariance")) + 1)
-    return min(max(4 * (k + unfair), LEAST_RANK), d)
+    return d if d <= NARROW else min(max(4 * (k + unfair), LEAST_RANK), d)
 
 
 def _is_whole(value: object) -> bool:

@@ -20,6 +20,7 @@ from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.unfair import GapEigenpairs, NUnfair, gap_eigenpairs, unfair_basis
 
+DOUBTFUL_SHARE = 0.3  # of the last component's variance, in every direction that a sketch dropped
 LITTLE_VARIANCE = 1e-4
 
 
@@ -107,6 +108,7 @@ def solve(
     U = unfair_basis(moments, n_unfair, constraint, directions, n_components)
     V, variances = fair_components(moments, U, n_components)
     _warn_of_scales(moments, U, variances)
+    _warn_of_losses(moments, variances)
     to_sample = n / max(n - 1.0, np.finfo(float).eps)
     labels = moments.groups.items()
     return FairSubspace(
@@ -132,6 +134,25 @@ def solve(
             **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )
+
+
+def _warn_of_losses(moments: GroupMoments, variances: FloatArray) -> None:
+    """Say so where a sketch cannot have told the last component from what it dropped.
+
+    Measured on one-hot tables: where the ratio was 0.4 components were wrong and leaked, at 0.25 they were right.
+    """
+    if moments.rank is None or moments.lost_energy < 1e-6 or not variances.size:
+        return
+    n_dropped = moments.n_features - len(moments.covariance().core)
+    dropped = moments.lost_energy * moments.total_variance / max(n_dropped, 1)
+    if dropped > DOUBTFUL_SHARE * variances[-1]:
+        warnings.warn(
+            f"the sketch dropped {n_dropped:,} directions with a variance of {dropped:.3g} each, component "
+            f"{variances.size} has {variances[-1]:.3g}: such a flat spectrum needs a larger rank (it is "
+            f'{moments.rank}) or solver="exact", else components are arbitrary and groups may be told apart',
+            FairstreamWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_of_scales(moments: GroupMoments, U: FloatArray, variances: FloatArray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -91,7 +92,7 @@ class KleindessnerKernelFairPCA(FairTransformer):
         kernel, seen = _kernel_matrix(X, gamma, contrasts)
         weights = _pseudo_inverse(contrasts.T @ seen)
         values, vectors = _leading(kernel, seen, weights, k)
-        alive = values > 1e3 * len(X) * np.finfo(kernel.dtype).eps * max(values[0], 0.0)
+        alive = values > _noise(len(X), kernel.dtype) * max(values[0], 0.0)
         if not alive.all():
             self._check_n_components(int(alive.sum()), "the kernel matrix has no more directions")
         dual = (vectors - contrasts @ (weights @ (seen.T @ vectors))) / np.sqrt(values)
@@ -116,6 +117,14 @@ class KleindessnerKernelFairPCA(FairTransformer):
         if not self.gamma > 0:
             raise ValueError(f"gamma is {self.gamma!r}: pass a number above 0, or None for the usual scale")
         return float(self.gamma)
+
+
+def _noise(n_rows: int, dtype: Any) -> float:
+    """Return below which share of the largest an eigenvalue of an n x n kernel matrix is rounding.
+
+    Entries are off by eps of their size, with signs of their own, so a whole matrix by about eps sqrt(n).
+    """
+    return float(100 * np.sqrt(n_rows) * np.finfo(dtype).eps)
 
 
 def _contrasts(rows: GroupedRows) -> Array:

@@ -145,6 +145,8 @@ class RLACE(LinearFairTransformer):
     def _rank(self, d: int, k: int) -> int:
         if self.variant not in ("pca", "paper"):
             raise ValueError(f'variant is {self.variant!r}: pass "pca" or "paper"')
+        if not self.max_iter >= 1:
+            raise ValueError(f"max_iter is {self.max_iter!r}: pass a whole number from 1")
         if self.variant == "paper":
             if self.rank not in (None, d - k):
                 raise ValueError(
