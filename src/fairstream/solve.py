@@ -139,7 +139,7 @@ def solve(
 def _warn_of_losses(moments: GroupMoments, variances: FloatArray) -> None:
     """Say so where a sketch cannot have told the last component from what it dropped.
 
-    Measured on one-hot tables: where the ratio was 0.4 components were wrong and leaked, at 0.25 they were right.
+    Measured on one-hot tables: at a ratio of 0.4 components were wrong and leaked, at 0.25 they were right.
     """
     if moments.rank is None or moments.lost_energy < 1e-6 or not variances.size:
         return
