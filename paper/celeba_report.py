@@ -264,7 +264,17 @@ def ablation_table(faces: Faces, found: Found) -> list[str]:
         "instead. Every other row reads them once in stage 1 and, from the first image again, once in "
         f"stage 2 (five blocks). m is varied at one b and b at one m, in colour for {ATTRIBUTES[0]} only."
     )
-    return [note, "", *lines]
+    return [f"{note} {power_progress(faces)}", "", *lines]
+
+
+def power_progress(faces: Faces) -> str:
+    from celeba import power_choices, power_file
+
+    parts = []
+    for mode, name in MODE_NAMES.items():
+        planned = [power_file(faces, mode, choice) for choice in power_choices(faces, mode)]
+        parts.append(f"{sum(file.exists() for file in planned)} of {len(planned)} in {name}")
+    return f"FNPM fits run so far: {', '.join(parts)}."
 
 
 def ablation_row(attribute: str, solver: str, choice: str, values: Found, pca: Found) -> list[str]:
