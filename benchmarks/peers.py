@@ -266,7 +266,10 @@ def main() -> None:
                 [c for c in CONTENDERS if _wanted(c, options.contenders, options.quick)],
                 options.folder or Path(temporary),
                 Limits(
-                    options.seconds or (8.0 if options.quick else 120.0), options.gigabytes, options.threads
+                    options.seconds or (8.0 if options.quick else 120.0),
+                    options.gigabytes,
+                    options.threads,
+                    options.clock,
                 ),
                 known,
                 keep,

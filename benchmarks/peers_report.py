@@ -115,16 +115,13 @@ def _against(goal: str, best: Line, others: list[Line], wanted: float) -> tuple[
     done = {line["contender"]: line["seconds"] for line in others if "seconds" in line}
     bounds = {line["contender"]: line["at_least"] for line in others if "at_least" in line}
     if not done and not bounds:
-        return goal, None, "none of them could do it: " + "; ".join(sorted({_why(line) for line in others}))
+        reasons = sorted({line.get("failed", "not measured") for line in others})
+        return goal, None, f"none of them finished: {', '.join(reasons)}" if reasons else "not measured"
     quickest = min(done or bounds, key=lambda name: (done or bounds)[name])
     ratio = (done or bounds)[quickest] / best["seconds"]
     met = ratio >= wanted if done else (True if ratio >= wanted else None)
     more = "" if done else "at least "
     return goal, met, f"{more}{ratio:.2f} times the speed of {quickest}"
-
-
-def _why(line: Line) -> str:
-    return line.get("failed", "not measured")
 
 
 # Tables ----------------------------------------------------------------------------------------------
