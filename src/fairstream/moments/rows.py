@@ -59,8 +59,14 @@ class DenseRows:
 
     def gram(self) -> FloatArray:
         if self._gram is None:
-            self._gram = self.R @ self.R.T
+            first, *others = in_threads(self._gram_of, shares(self.R.shape[1], self.R.size))
+            self._gram = sum(others, start=first)
         return self._gram
+
+    def _gram_of(self, columns: slice) -> FloatArray:
+        part = self.R[:, columns]
+        product: FloatArray = part @ part.T
+        return product
 
     def recentre(self, origin: FloatArray) -> None:
         """Move to another origin, the Gram matrix too where it is already there and the way is short."""

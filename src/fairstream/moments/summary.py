@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -21,7 +22,7 @@ from fairstream.blocks import (
     take_rows,
 )
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, small_lapack
 from fairstream.moments import state as moments_state
 from fairstream.moments.checks import check_mergeable, checked_rows, checked_weights
 from fairstream.moments.rows import (
@@ -135,7 +136,9 @@ class GroupMoments(Storable):
         ahead: CentredRows | None = None
         for part, following in pairwise(chain(parts, [None])):
             assert part is not None
-            ahead = self._absorb(*part, ahead, following)
+            # Threads of our own share the large products; those of BLAS would spin beside them between calls.
+            with small_lapack() if self.rank is not None else nullcontext():
+                ahead = self._absorb(*part, ahead, following)
         return self
 
     def _absorb(
