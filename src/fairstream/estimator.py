@@ -46,7 +46,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         up to 2,000 features (fewer with very many groups) unless `rank` is given. "power" is the paper's
         fair noisy power method, O(d k) memory, two phases, nothing before both are through.
     rank : int, optional
-        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 128, at most d,
+        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64, at most d,
         and d itself up to 512 features.
         Data whose variance is spread evenly over many features (rare categories, standardised) needs more.
     block_size : int or (int, int), optional

@@ -18,7 +18,7 @@ Learner: TypeAlias = GroupMoments | FairPowerMethod
 POWER_ONLY = {"block_size": None, "power_steps": 10, "on_empty_group": "extend"}  # options, defaults
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
-LEAST_RANK = 128  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
+LEAST_RANK = 64  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
 NARROW = 512  # up to so many features a sketch by default drops nothing
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
 
@@ -84,7 +84,7 @@ def working_dtype(dtype: DTypeLike) -> type[np.floating[Any]]:
 
 
 def _sketch_rank(parameters: Mapping[str, Any], d: int, groups: Groups | None) -> int:
-    """Return the rank given, else d up to 512 features, else 4 times the directions needed, at least 128."""
+    """Return the rank given, else d up to 512 features, else 4 times the directions needed, at least 64."""
     rank, k, n_unfair = parameters["rank"], parameters["n_components"], parameters["n_unfair"]
     if rank is not None:
         return min(int(rank), d)
