@@ -102,7 +102,7 @@ def test_limits_of_two_threads_end_where_they_began():
     leave.set()
     other.join()
     assert linalg._pool_threads() == before
-    assert linalg._one_thread.depth == 0
+    assert linalg._one_thread.active == 0
 
 
 def test_an_error_in_a_thread_is_raised(two_threads):
@@ -114,4 +114,4 @@ def test_an_error_in_a_thread_is_raised(two_threads):
         linalg.in_threads(fail, linalg.shares(10, work=10))
     with pytest.raises(ZeroDivisionError), linalg.beside(lambda: 1 // 0):
         pass
-    assert linalg._one_thread.depth == 0
+    assert linalg._one_thread.active == 0

@@ -26,28 +26,37 @@ _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
 _controller: ThreadpoolController | None = None
 
 
-class _OneThread:
-    """The limit of BLAS to one thread, of the process: the first to ask sets it, the last to end lifts it."""
+class _OneThread(threading.local):
+    """The limit of BLAS to one thread, which several threads may ask for at once.
+
+    Some builds of BLAS keep the number for the process, some for each thread. So every thread sets it and sets
+    it back, to what there was before the first of them: one that ends early only lets the others be slow.
+    """
+
+    lock = threading.Lock()
+    active = 0  # in all threads together
+    threads = 1  # that BLAS had before
+    before: Any = None
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.depth = 0
-        self.threads = 1  # that BLAS had before
-        self.limit: Any = None
+        self.depth = 0  # in this thread
 
     def enter(self) -> None:
         with self.lock:
+            if self.active == 0:
+                type(self).threads, type(self).before = _pool_threads(), None
+            type(self).active += 1
             if self.depth == 0:
-                self.threads = _pool_threads()
-                self.limit = _pools().limit(limits=1, user_api="blas")
-                self.limit.__enter__()
-            self.depth += 1
+                limit = _pools().limit(limits=1, user_api="blas")
+                type(self).before = self.before or limit
+        self.depth += 1
 
     def leave(self) -> None:
+        self.depth -= 1
         with self.lock:
-            self.depth -= 1
+            type(self).active -= 1
             if self.depth == 0:
-                self.limit.__exit__(None, None, None)
+                self.before.restore_original_limits()
 
 
 _one_thread = _OneThread()
@@ -66,7 +75,7 @@ def small_lapack() -> Iterator[None]:
 def blas_threads() -> int:
     """Return with how many threads BLAS works where `small_lapack` does not hold it back."""
     with _one_thread.lock:
-        return _one_thread.threads if _one_thread.depth else _pool_threads()
+        return _one_thread.threads if _one_thread.active else _pool_threads()
 
 
 def _pool_threads() -> int:
