@@ -29,8 +29,8 @@ _controller: ThreadpoolController | None = None
 class _OneThread(threading.local):
     """The limit of BLAS to one thread, which several threads may ask for at once.
 
-    Some builds of BLAS keep the number for the process, some for each thread. So every thread sets it and sets
-    it back, to what there was before the first of them: one that ends early only lets the others be slow.
+    Some builds of BLAS keep the number for the process, some for each thread. So every thread sets it, and
+    sets it back to what there was before the first of them: one that ends early lets the others be slow.
     """
 
     lock = threading.Lock()
