@@ -376,14 +376,16 @@ def main() -> None:
         "load before": os.getloadavg()[0],
     }
     ratios: Ratios = []
+    keep_others = bool(args.parts)
     for part in args.parts or PARTS:
         started = time.perf_counter()
         found = PARTS[part](args.quick)
         ratios += found
         print(f"{part}: {time.perf_counter() - started:.0f} s", *rows_of_table(found), sep="\n", flush=True)
-    facts["load after"] = os.getloadavg()[0]
+        facts["load after"] = os.getloadavg()[0]
+        save(args.json, facts, found, keep_others=keep_others)
+        keep_others = True
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), table(ratios), sep="\n\n")
-    save(args.json, facts, ratios, keep_others=bool(args.parts))
 
 
 if __name__ == "__main__":
