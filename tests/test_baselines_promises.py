@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from scipy.linalg import null_space
+from scipy.sparse.linalg import ArpackError
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -565,3 +566,18 @@ def test_an_unfinished_programme_is_never_silent(rows):
     X, groups = rows
     with pytest.warns(FairstreamWarning, match="stopped early"):
         OlfatAswaniFairPCA(2, max_iter=2, tolerance=1e-9).fit(X, sensitive_features=groups)
+
+
+def test_inlp_as_published_goes_on_where_lanczos_iteration_stops(monkeypatch):
+    """A projector has only two eigenvalues, on which ARPACK can give up: COMPAS at k = 10."""
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(200, 12)), np.arange(200) % 2
+    X[group == 1, 0] += 2
+
+    def gives_up(*args, **options):
+        raise ArpackError(3)
+
+    monkeypatch.setattr("fairstream.baselines.inlp.eigsh", gives_up)
+    model = INLP(3, variant="paper", random_state=0).fit(X, sensitive_features=group)
+    assert np.allclose(model.components_ @ model.components_.T, np.eye(3))
+    assert np.abs(model.components_ @ model.nulled_.T).max() < 1e-10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import ArpackError, eigsh
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
 
@@ -144,5 +144,11 @@ def _any_eigenvectors(nulled: Array, k: int, random: np.random.RandomState) -> A
     if k >= d - 1:  # Lanczos needs room; the range is small enough to decompose.
         vectors: Array = top_eigenvectors(np.eye(d) - nulled @ nulled.T, k)[1]
         return vectors
-    _, vectors = eigsh(np.eye(d) - nulled @ nulled.T, k, which="LM", v0=start)
+    P = np.eye(d) - nulled @ nulled.T
+    try:
+        _, vectors = eigsh(P, k, which="LM", v0=start)
+    except ArpackError:  # the iteration ran dry; the range has no preferred directions, any of it will do
+        ArpackError
+    ):  # a start space can lie in the range already, and the range has no preferred directions
+        vectors = np.linalg.qr(P @ random.standard_normal((d, k)))[0]
     return vectors
