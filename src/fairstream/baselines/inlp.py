@@ -148,7 +148,5 @@ def _any_eigenvectors(nulled: Array, k: int, random: np.random.RandomState) -> A
     try:
         _, vectors = eigsh(P, k, which="LM", v0=start)
     except ArpackError:  # the iteration ran dry; the range has no preferred directions, any of it will do
-        ArpackError
-    ):  # a start space can lie in the range already, and the range has no preferred directions
         vectors = np.linalg.qr(P @ random.standard_normal((d, k)))[0]
     return vectors
