@@ -40,6 +40,7 @@ class _OneThread(threading.local):
 
     def __init__(self) -> None:
         self.depth = 0  # in this thread
+        self.accompanied = False  # by another thread that has work of its own
 
     def enter(self) -> None:
         with self.lock:
@@ -91,6 +92,8 @@ def shares(total: int, work: int) -> list[slice]:
     [slice(0, 10, None)]
     """
     threads = max(min(blas_threads(), work // _WORTH_A_THREAD, total), 1)
+    if _one_thread.accompanied:
+        threads = 1
     bounds = [total * j // threads for j in range(threads + 1)]
     return [slice(*ends) for ends in pairwise(bounds)]
 
@@ -121,10 +124,20 @@ def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
     if work is None or blas_threads() < 2:
         yield answer
         return
-    with small_lapack(), ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work)
+    with small_lapack(), _accompanied(), ThreadPoolExecutor(1) as pool:
+        future = pool.submit(_accompanied()(work))
         yield answer
         answer.append(future.result())
+
+
+@contextmanager
+def _accompanied() -> Iterator[None]:
+    """Share no work out: the other processors are taken."""
+    before, _one_thread.accompanied = _one_thread.accompanied, True
+    try:
+        yield
+    finally:
+        _one_thread.accompanied = before
 
 
 def _pools() -> ThreadpoolController:

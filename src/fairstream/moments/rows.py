@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
 
-_PANEL = 4_096
+_PANEL = 1_024
 
 
 class CentredRows(Protocol):
