@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, unfair_basis
 from fairstream.moments import sketch, summary
-from fairstream.moments.sketch import leading_directions
+from fairstream.moments.sketch import best_directions, leading_directions
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
 
@@ -457,12 +457,33 @@ def test_rows_prepared_ahead_in_a_second_thread_change_nothing(monkeypatch, weig
     assert not np.allclose(wrong.covariance().to_dense(), alone.covariance().to_dense(), atol=1e-9)
 
 
-def test_leading_directions_hold_what_the_eigenvectors_hold(monkeypatch):
+def test_leading_directions_hold_what_the_eigenvectors_hold():
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.normal(size=(300, 300)))[0]
     spectrum = np.arange(1.0, 301) ** -1.0
     S = (Q * spectrum) @ Q.T
-    monkeypatch.setattr(sketch, "_WORTH_ITERATING", 0)
     found = leading_directions(S, 20)
     assert np.abs(found.T @ found - np.eye(20)).max() < 1e-12
     assert np.trace(found.T @ S @ found) > 0.999 * spectrum[:20].sum()
+
+
+def test_best_directions_hold_what_is_reserved_and_the_best_beside_it():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(60, 60)) * np.arange(1, 61) ** -0.5
+    pool = A @ A.T
+    outside = np.linalg.qr(rng.normal(size=(60, 7)))[0]
+    found = best_directions(pool, 20, outside=outside)
+    assert np.abs(found.T @ found - np.eye(20)).max() < 1e-12
+    np.testing.assert_allclose(found[:, :7], outside, atol=1e-12)
+    beside = np.eye(60) - outside @ outside.T
+    best = np.linalg.eigvalsh(beside @ pool @ beside)[::-1][:13].sum()
+    assert np.trace(found[:, 7:].T @ pool @ found[:, 7:]) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("rank_of_pool", [0, 3])
+def test_best_directions_of_an_empty_pool_are_orthonormal_all_the_same(rank_of_pool):
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(30, rank_of_pool))
+    found = best_directions(A @ A.T, 12, outside=np.linalg.qr(rng.normal(size=(30, 4)))[0])
+    assert np.abs(found.T @ found - np.eye(12)).max() < 1e-12
+    np.testing.assert_allclose(found @ (found.T @ A), A, atol=1e-5)

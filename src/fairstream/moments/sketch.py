@@ -115,7 +115,7 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
     if rank == 0:
         return np.zeros((len(pool), 0))
     S = _scaled(pool)
-    if outside is None:
+    if outside is None or outside.shape[1] == 0:
         return _orthonormal(_leading_eigenvectors(S, rank))
     # Reflections take `outside` to the first coordinates; the others hold the pool without it.
     taken = outside.shape[1]
@@ -158,15 +158,20 @@ def leading_directions(total: FloatArray, rank: int) -> FloatArray:
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Return the columns orthonormal to float64's rounding: a correction where they nearly are, else QR."""
+    """Return the columns orthonormal to float64's rounding: corrections where they nearly are, else QR."""
     columns = columns.astype(np.float64, copy=False)
     with small_lapack():
-        excess = columns.T @ columns
-        excess[np.diag_indices_from(excess)] -= 1
-        if np.abs(excess).max(initial=0.0) < 1e-5:  # the correction leaves less than its square
-            return columns - columns @ (excess / 2)
-        answer: FloatArray = scipy.linalg.qr(columns, mode="economic", check_finite=False)[0]
-    return answer
+        for _ in range(2):
+            excess = columns.T @ columns
+            excess[np.diag_indices_from(excess)] -= 1
+            largest = np.abs(excess).max(initial=0.0)
+            if largest > 1e-4:
+                answer: FloatArray = scipy.linalg.qr(columns, mode="economic", check_finite=False)[0]
+                return answer
+            columns = columns - columns @ (excess / 2)  # leaves less than the excess's square
+            if largest < 1e-8:
+                break
+    return columns
 
 
 def _scaled(pool: FloatArray) -> FloatArray:

@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fairstream.linalg import FloatArray, orthonormalise_in_place, small_lapack
-from fairstream.power.products import remove_span
+from fairstream.linalg import FloatArray, in_threads, orthonormalise_in_place, shares, small_lapack
+from fairstream.power.products import inner_product, remove_span
 
-_PANEL_ROWS = 4096
+_PANEL_ROWS = 1024
 
 
 def rotate(A: FloatArray, R: FloatArray) -> None:
     """Replace A by AR on its own memory, a panel of rows at a time (R is square)."""
     R = R.astype(A.dtype, copy=False)
-    for start in range(0, A.shape[0], _PANEL_ROWS):
-        rows = slice(start, start + _PANEL_ROWS)
-        A.T[:, rows] = R.T @ A.T[:, rows]  # the transposes, for they are what lies in rows
+
+    def turn(share: slice) -> None:
+        for start in range(share.start, share.stop, _PANEL_ROWS):
+            rows = slice(start, min(start + _PANEL_ROWS, share.stop))
+            A.T[:, rows] = R.T @ A.T[:, rows]  # the transposes, for they are what lies in rows
+
+    with small_lapack():
+        in_threads(turn, shares(len(A), A.size))
 
 
 def symmetric_product(V: FloatArray, P: FloatArray) -> FloatArray:
@@ -34,10 +39,17 @@ def symmetric_product(V: FloatArray, P: FloatArray) -> FloatArray:
            [1., 3.]])
     """
     columns = V.shape[1]
-    product = np.zeros((columns, columns))
     panel = max(columns // 4, 64)
-    for start in range(0, columns, panel):
-        product[start:, start : start + panel] = V[:, start:].T @ P[:, start : start + panel]
+
+    def multiply(rows: slice) -> FloatArray:
+        product = np.zeros((columns, columns))
+        for start in range(0, columns, panel):
+            product[start:, start : start + panel] = V[rows, start:].T @ P[rows, start : start + panel]
+        return product
+
+    with small_lapack():
+        parts = in_threads(multiply, shares(len(V), V.size))
+    product = sum(parts[1:], start=parts[0])
     lower = np.tril(product)
     return lower + np.tril(product, -1).T
 
@@ -90,7 +102,7 @@ def _gram_factor(A: FloatArray) -> tuple[FloatArray, FloatArray, float] | None:
     The last is the condition number of their Gram matrix, nearly. None where columns are dependent.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = (A.T @ A).astype(np.float64)
+        gram = inner_product(A, A).astype(np.float64)
     squares, limits = gram.diagonal(), np.finfo(A.dtype)
     # Squares that overflow or lose digits to underflow tell nothing; Householder's reflections avoid them.
     if not (limits.tiny / limits.eps < squares.min() and squares.max() <= limits.max):

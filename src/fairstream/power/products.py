@@ -14,8 +14,9 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.blas import add_gemm
 from fairstream.blocks import check_values
-from fairstream.linalg import FloatArray, in_threads, shares
+from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
 
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
@@ -103,7 +104,7 @@ def _panels(columns: int) -> Iterator[slice]:
 
 
 def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0) -> None:
-    """Add alpha A B to P on its own memory (gemm with beta = 1). P and A are Fortran-ordered, B is small.
+    """Add alpha A B to P on its own memory, threads sharing its rows. P is Fortran-ordered, B is small.
 
     Examples
     --------
@@ -112,18 +113,27 @@ def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0)
     >>> P.ravel()
     array([2., 3.])
     """
-    if P.size == 0 or B.shape[0] == 0:
-        return
-    gemm = scipy.linalg.get_blas_funcs("gemm", (P,))
-    right = np.ascontiguousarray(B, dtype=P.dtype).T
-    result = gemm(alpha, A, right, beta=1.0, c=P, trans_b=True, overwrite_c=True)
-    if not np.shares_memory(result, P):
-        P[...] = result
+    right = np.ascontiguousarray(B, dtype=P.dtype)
+    with small_lapack():
+        in_threads(lambda rows: add_gemm(P[rows], A[rows], right, alpha), shares(len(P), P.size))
+
+
+def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return A'B for two tall matrices, every thread with some of the rows.
+
+    Examples
+    --------
+    >>> inner_product(np.ones((3, 1)), np.arange(6.0).reshape(3, 2))
+    array([[6., 9.]])
+    """
+    with small_lapack():
+        parts = in_threads(lambda rows: A[rows].T @ B[rows], shares(len(A), A.size + B.size))
+    return sum(parts[1:], start=parts[0])
 
 
 def remove_span(U: FloatArray, A: FloatArray) -> FloatArray:
     """Replace A by (I - UU')A on its own memory; return what was there, U'A."""
-    inside = U.T @ A
+    inside = inner_product(U, A)
     add_product(A, U, inside, alpha=-1.0)
     return inside
 
@@ -133,7 +143,7 @@ def centre_products(
 ) -> None:
     """Turn P = sum z z'Q into sum (z - delta)(z - delta)'Q on its own memory: a rank-two correction."""
     towards = np.asfortranarray(np.stack([delta, row_sum]).T, dtype=P.dtype)
-    along_delta, along_sum = towards.T @ Q
+    along_delta, along_sum = inner_product(towards, Q)
     add_product(P, towards, np.stack([along_sum - n_rows * along_delta, along_delta]), alpha=-1.0)
 
 

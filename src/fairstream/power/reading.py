@@ -2,7 +2,7 @@
 
 Few columns (p products and e group sums): products are as cheap as reading the rows, so every thread takes
 rows of its own through all of them while they are in its cache, and adds to sums of its own. Many columns:
-the products are nearly everything, BLAS shares them out, and threads share the rest by features.
+the sums are too large to have twice, and every thread takes features of its own.
 """
 
 from __future__ import annotations
@@ -111,6 +111,10 @@ def _read_few(
 
 
 def _read_many(X: NDArray[np.generic], codes: Codes, reading: Reading, P: FloatArray, found: RowSums) -> None:
+    """Add the products slice by slice, every thread with features of its own.
+
+    Not the threads of BLAS: after a product they wait at full speed for the next one, in the way of others.
+    """
     n_rows, n_features = X.shape
     size = slice_rows(n_features, P.dtype, P.shape[1])
     buffer = np.empty((min(size, n_rows), n_features), dtype=P.dtype)
@@ -119,14 +123,19 @@ def _read_many(X: NDArray[np.generic], codes: Codes, reading: Reading, P: FloatA
         rows = slice(start, min(start + size, n_rows))
         local = {attribute: column[rows] for attribute, column in codes.items()}
         Z, slab = buffer[: rows.stop - start], X[rows]
-
-        def centre(part: slice, Z: FloatArray = Z, slab: NDArray[np.generic] = slab) -> float:
-            return _centre(slab[:, part], reading.shift[part], Z[:, part])
-
-        squares = sum(in_threads(centre, columns))
         members = reading.members(local, len(Z))
-        found.add(members, members.T @ Z, squares)
-        add_product(P, Z.T, reading.weighed(Z @ reading.Q, local))
+
+        def centre_and_project(
+            part: slice, Z: FloatArray = Z, slab: NDArray[np.generic] = slab, members: FloatArray = members
+        ) -> tuple[FloatArray, FloatArray, float]:
+            own = Z[:, part]
+            squares = _centre(slab[:, part], reading.shift[part], own)
+            return own @ reading.Q[part], members.T @ own, squares
+
+        with small_lapack():
+            products, sums, squares = zip(*in_threads(centre_and_project, columns), strict=True)
+        found.add(members, np.hstack(sums), sum(squares))
+        add_product(P, Z.T, reading.weighed(sum(products[1:], start=products[0]), local))
 
 
 def _read_sparse(X: Matrix, codes: Codes, reading: Reading, P: FloatArray, found: RowSums) -> None:

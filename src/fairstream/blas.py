@@ -1,0 +1,84 @@
+"""BLAS's gemm on any part of an array's memory, without the interpreter's lock.
+
+SciPy's wrapper of gemm holds the lock and takes whole Fortran-ordered arrays, and NumPy's product cannot add
+to what is there: threads that each own some of the rows of a sum could use neither. This calls the same
+routine by the address that SciPy publishes for compiled code (`scipy.linalg.cython_blas`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cython_blas
+
+Matrix = NDArray[Any]
+_NUMBERS = {np.dtype(np.float32): ("sgemm", ctypes.c_float), np.dtype(np.float64): ("dgemm", ctypes.c_double)}
+_routines: dict[str, Callable[..., None]] = {}
+
+
+def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
+    """Add alpha A B to C on C's own memory.
+
+    All three float32, or all float64. The columns of C lie one after the other, with any distance between
+    them; of A and B either the rows or the columns do.
+
+    Examples
+    --------
+    >>> C = np.ones((3, 2), order="F")
+    >>> add_gemm(C[1:], np.array([[1.0], [2.0]]), np.array([[10.0, 0.0]]))
+    >>> C
+    array([[ 1.,  1.],
+           [11.,  1.],
+           [21.,  1.]])
+    """
+    rows, inner = A.shape
+    columns = B.shape[1]
+    if B.shape[0] != inner or C.shape != (rows, columns):
+        raise ValueError(f"A is {A.shape}, B {B.shape}, C {C.shape}: they do not fit together")
+    if not (A.dtype == B.dtype == C.dtype and C.dtype in _NUMBERS and C.flags.writeable):
+        raise ValueError(f"A is {A.dtype}, B {B.dtype}, C {C.dtype}: pass one kind of float, C to write on")
+    if C.size == 0 or inner == 0:
+        return
+    name, number = _NUMBERS[C.dtype]
+    turned_A, step_A = _layout(A)
+    turned_B, step_B = _layout(B)
+    turned_C, step_C = _layout(C)
+    if turned_C == b"T":
+        raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
+    sizes = [ctypes.byref(ctypes.c_int(size)) for size in (rows, columns, inner)]
+    one, factor = ctypes.byref(number(1)), ctypes.byref(number(alpha))
+    steps = [ctypes.byref(ctypes.c_int(step)) for step in (step_A, step_B, step_C)]
+    places = [ctypes.c_void_p(array.ctypes.data) for array in (A, B, C)]
+    _routine(name)(
+        turned_A, turned_B, *sizes, factor, places[0], steps[0], places[1], steps[1], one, places[2], steps[2]
+    )
+
+
+def _layout(A: Matrix) -> tuple[bytes, int]:
+    """Return whether BLAS, which thinks in columns, sees A transposed, and how far its lines are apart."""
+    rows, columns = A.shape
+    size = A.itemsize
+    across, along = A.strides
+    if (across == size or rows == 1) and (columns == 1 or (along % size == 0 and along >= rows * size)):
+        return b"N", max(along // size if columns > 1 else rows, 1)
+    if (along == size or columns == 1) and (rows == 1 or (across % size == 0 and across >= columns * size)):
+        return b"T", max(across // size if rows > 1 else columns, 1)
+    raise ValueError(f"an array of shape {A.shape} has strides {A.strides}: make it contiguous first")
+
+
+def _routine(name: str) -> Callable[..., None]:
+    if name not in _routines:
+        capsule = cython_blas.__pyx_capi__[name]
+        interpreter = ctypes.pythonapi
+        interpreter.PyCapsule_GetName.restype = ctypes.c_char_p
+        interpreter.PyCapsule_GetName.argtypes = [ctypes.py_object]
+        interpreter.PyCapsule_GetPointer.restype = ctypes.c_void_p
+        interpreter.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+        address = interpreter.PyCapsule_GetPointer(capsule, interpreter.PyCapsule_GetName(capsule))
+        kinds = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * 11
+        _routines[name] = ctypes.CFUNCTYPE(None, *kinds)(address)  # a foreign call: the lock is given up
+    return _routines[name]

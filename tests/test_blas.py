@@ -1,0 +1,56 @@
+"""gemm on parts of arrays: every layout gives NumPy's product, and what does not fit is refused."""
+
+import numpy as np
+import pytest
+
+from fairstream.blas import add_gemm
+
+RNG = np.random.default_rng(0)
+
+
+def laid_out(A, order):
+    """Return A inside a larger array, by rows or by columns."""
+    room = np.zeros((A.shape[0] + 3, A.shape[1] + 2), dtype=A.dtype, order=order)
+    part = room[1 : 1 + A.shape[0], 2:]
+    part[:] = A
+    return part
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "shape", [(5, 4, 3), (1, 4, 3), (5, 1, 3), (5, 4, 1), (1, 1, 1), (7, 1, 1), (0, 2, 3)]
+)
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_every_layout_adds_the_product_and_touches_nothing_else(dtype, shape, orders):
+    rows, inner, columns = shape
+    A, B = (RNG.normal(size=size).astype(dtype) for size in ((rows, inner), (inner, columns)))
+    before = RNG.normal(size=(rows, columns)).astype(dtype)
+    C = laid_out(before, "F")
+    add_gemm(C, laid_out(A, orders[0]), laid_out(B, orders[1]), alpha=-2.0)
+    np.testing.assert_allclose(C, before - 2 * A @ B, rtol=1e-5, atol=1e-5)
+    around = C.base
+    assert around.sum() == pytest.approx(C.sum(), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("C", "A", "B", "message"),
+    [
+        (np.zeros((2, 2), order="F"), np.zeros((2, 3)), np.zeros((2, 2)), "do not fit"),
+        (np.zeros((2, 2), order="F"), np.zeros((2, 2), np.float32), np.zeros((2, 2)), "one kind of float"),
+        (np.zeros((2, 2), int), np.zeros((2, 2), int), np.zeros((2, 2), int), "one kind of float"),
+        (np.zeros((2, 3)), np.zeros((2, 2)), np.zeros((2, 3)), "one after the other"),
+        (np.zeros((2, 2), order="F"), np.zeros((4, 4))[::2, ::2], np.zeros((2, 2)), "contiguous"),
+        (np.zeros((3, 3), order="F"), np.zeros((3, 3))[::-1], np.zeros((3, 3)), "contiguous"),
+        (np.zeros((3, 3), order="F"), np.broadcast_to(np.zeros(3), (3, 3)), np.zeros((3, 3)), "contiguous"),
+    ],
+)
+def test_what_blas_would_misread_is_refused(C, A, B, message):
+    with pytest.raises(ValueError, match=message):
+        add_gemm(C, A, B)
+
+
+def test_a_read_only_sum_is_refused():
+    C = np.zeros((2, 2), order="F")
+    C.flags.writeable = False
+    with pytest.raises(ValueError, match="C to write on"):
+        add_gemm(C, np.ones((2, 2)), np.ones((2, 2)))
