@@ -152,10 +152,10 @@ def sketch(quick: bool) -> Ratios:
         moments = GroupMoments(D, rank, np.float32)
         scatter: Any = moments._scatter
         b, w = scatter.slice_rows(), scatter.kept
-        X, groups = rows_of(dtype, 2 * b), halves(2 * b)
-        for _ in range(2):
-            moments.update(X, groups)
-        flops = 2.0 * D * (2 * b * w + b**2 + 2 * w * (w + b))
+        slices = 6  # about as many as a block of a source has
+        X, groups = rows_of(dtype, slices * b), halves(slices * b)
+        moments.update(X, groups)
+        flops = slices * D * (2.0 * b * w + b**2 + 2 * w * (w + b))
         rate = lambda: flops / seconds(lambda: moments.update(X, groups))  # noqa: E731, B023
         seen, plain_rate = paired(plain, rate, 5 if quick else 9)
         note = f"slices of {b} rows, {w} directions kept; sgemm {plain_rate / 1e9:.0f} Gflop/s"

@@ -113,6 +113,34 @@ def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answ
         return [work(parts[0]), *(other.result() for other in others)]
 
 
+def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return A'B for two tall matrices, every thread with some of the rows.
+
+    Examples
+    --------
+    >>> inner_product(np.ones((3, 1)), np.arange(6.0).reshape(3, 2))
+    array([[6., 9.]])
+    """
+    with small_lapack():  # threads of our own: those of BLAS wait for each other at every product
+        parts = in_threads(lambda rows: A[rows].T @ B[rows], shares(len(A), A.size + B.size))
+    return sum(parts[1:], start=parts[0])
+
+
+def wide_product(T: FloatArray, R: FloatArray) -> FloatArray:
+    """Return TR for a small T and a wide R, every thread with some of the columns.
+
+    Examples
+    --------
+    >>> wide_product(np.array([[1.0, 2.0]]), np.arange(6.0).reshape(2, 3))
+    array([[ 6.,  9., 12.]])
+    """
+    answer = np.empty((len(T), R.shape[1]), dtype=np.result_type(T, R))
+    parts = shares(R.shape[1], R.size + answer.size)
+    with small_lapack():
+        in_threads(lambda columns: np.matmul(T, R[:, columns], out=answer[:, columns]), parts)
+    return answer
+
+
 @contextmanager
 def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
     """Do some work in a second thread while the body runs, BLAS on one thread in both.

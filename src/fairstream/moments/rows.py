@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
-from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
+from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack, wide_product
 
 _PANEL = 1_024
 
@@ -59,14 +59,8 @@ class DenseRows:
 
     def gram(self) -> FloatArray:
         if self._gram is None:
-            first, *others = in_threads(self._gram_of, shares(self.R.shape[1], self.R.size))
-            self._gram = sum(others, start=first)
+            self._gram = inner_product(self.R.T, self.R.T)
         return self._gram
-
-    def _gram_of(self, columns: slice) -> FloatArray:
-        part = self.R[:, columns]
-        product: FloatArray = part @ part.T
-        return product
 
     def recentre(self, origin: FloatArray) -> None:
         """Move to another origin, the Gram matrix too where it is already there and the way is short."""
@@ -92,14 +86,10 @@ class DenseRows:
         return double
 
     def dot(self, A: FloatArray) -> FloatArray:
-        product = np.empty((len(self.R), len(A)), dtype=self.R.dtype)
-        parts = shares(len(self.R), self.R.size)
-        with small_lapack():  # threads of our own: those of BLAS wait for each other at every product
-            in_threads(lambda rows: np.matmul(self.R[rows], A.T, out=product[rows]), parts)
-        return product
+        return inner_product(self.R.T, A.T)
 
     def combine(self, T: FloatArray) -> FloatArray:
-        return T.astype(self.R.dtype, copy=False) @ self.R
+        return wide_product(T.astype(self.R.dtype, copy=False), self.R)
 
     def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
         """One product on panels of both that lie side by side in the cache: no t x d temporary."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from fairstream.linalg import FloatArray, small_lapack
+from fairstream.linalg import FloatArray, inner_product, small_lapack, wide_product
 from fairstream.moments.rows import CentredRows
 
 REORTHONORMALISE_EVERY = 32
@@ -70,7 +70,7 @@ def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | No
         if step.mixing.shape[0] == 0:
             return B
         Q = rows.combine(step.mixing)
-        Q -= (step.mixing @ step.inside).astype(B.dtype) @ B
+        Q -= wide_product((step.mixing @ step.inside).astype(B.dtype), B)
         return _tidy_new_rows(B, Q)
     new_rows = E[width:].T @ step.mixing
     return rows.combine_with(B, E[:width].T - new_rows @ step.inside, new_rows)
@@ -81,17 +81,18 @@ def is_orthonormal(B: FloatArray) -> bool:
     if len(B) == 0:
         return True
     probes = np.random.default_rng(0).standard_normal((2, len(B)), dtype=B.dtype.type)
-    lengths = np.linalg.norm(probes @ B, axis=1) / np.linalg.norm(probes, axis=1)
+    lengths = np.linalg.norm(wide_product(probes, B), axis=1) / np.linalg.norm(probes, axis=1)
     return bool(np.abs(lengths - 1).max() < 1e-3)
 
 
 def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
     """Append Q to B after one more projection: Q was computed by differences of nearly equal numbers."""
-    Q -= (Q @ B.T) @ B
+    if len(B):
+        Q -= wide_product(inner_product(Q.T, B.T), B)
     width, basis = len(B), np.concatenate([B, Q])
     # A direction of pure rounding can pass for one of the data: rows about their own mean are dependent, and
     # where all of them share in that, the last pivot is the noise times their number.
-    off = np.tril(np.abs(Q @ Q.T - np.eye(len(Q)))).max(axis=1) > 0.1
+    off = np.tril(np.abs(inner_product(Q.T, Q.T) - np.eye(len(Q)))).max(axis=1) > 0.1
     sound = int(np.argmax(off)) if off.any() else len(Q)
     basis[width : width + sound] = reorthonormalise(Q[:sound])[0]
     generator = np.random.default_rng(0)
@@ -182,7 +183,7 @@ def _scaled(pool: FloatArray) -> FloatArray:
 
 def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (C, L) with B = L C and C orthonormal, to undo the slow drift of many rotations."""
-    gram = (B @ B.T).astype(np.float64)
+    gram = inner_product(B.T, B.T).astype(np.float64)
     try:
         with small_lapack():
             lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
@@ -193,4 +194,4 @@ def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:
         Q, R = np.linalg.qr(B.T.astype(np.float64))
         signs = np.where(np.diag(R) < 0, -1.0, 1.0)  # as Cholesky has them: coordinates go with the rows
         return (Q * signs).T.astype(B.dtype), (R.T * signs)
-    return inverse.astype(B.dtype) @ B, lower
+    return wide_product(inverse.astype(B.dtype), B), lower

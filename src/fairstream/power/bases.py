@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fairstream.linalg import FloatArray, in_threads, orthonormalise_in_place, shares, small_lapack
-from fairstream.power.products import inner_product, remove_span
+from fairstream.linalg import (
+    FloatArray,
+    in_threads,
+    inner_product,
+    orthonormalise_in_place,
+    shares,
+    small_lapack,
+)
+from fairstream.power.products import remove_span
 
 _PANEL_ROWS = 1024
 

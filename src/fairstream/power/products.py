@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fairstream.blas import add_gemm
 from fairstream.blocks import check_values
-from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
+from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack
 
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
@@ -116,19 +116,6 @@ def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0)
     right = np.ascontiguousarray(B, dtype=P.dtype)
     with small_lapack():
         in_threads(lambda rows: add_gemm(P[rows], A[rows], right, alpha), shares(len(P), P.size))
-
-
-def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
-    """Return A'B for two tall matrices, every thread with some of the rows.
-
-    Examples
-    --------
-    >>> inner_product(np.ones((3, 1)), np.arange(6.0).reshape(3, 2))
-    array([[6., 9.]])
-    """
-    with small_lapack():
-        parts = in_threads(lambda rows: A[rows].T @ B[rows], shares(len(A), A.size + B.size))
-    return sum(parts[1:], start=parts[0])
 
 
 def remove_span(U: FloatArray, A: FloatArray) -> FloatArray:
