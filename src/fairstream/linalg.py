@@ -5,9 +5,10 @@ Symbols: A, B, V are d x j matrices with few columns, U has orthonormal columns,
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
@@ -24,6 +25,7 @@ Answer = TypeVar("Answer")
 _SMALL = 512
 _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
 _controller: ThreadpoolController | None = None
+_pool: ThreadPoolExecutor | None = None
 
 
 class _OneThread(threading.local):
@@ -108,9 +110,30 @@ def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answ
     """
     if len(parts) == 1:
         return [work(parts[0])]
-    with ThreadPoolExecutor(len(parts) - 1) as pool:
-        others = [pool.submit(work, part) for part in parts[1:]]
-        return [work(parts[0]), *(other.result() for other in others)]
+    others = [_helpers().submit(_accompanied()(work), part) for part in parts[1:]]
+    try:
+        with _accompanied():
+            first = work(parts[0])
+    finally:
+        wait(others)  # also after an error: they work on the caller's arrays
+    return [first, *(other.result() for other in others)]
+
+
+def _helpers() -> ThreadPoolExecutor:
+    """Return the threads that share work, started once: to start one can take as long as its share."""
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="fairstream")
+    return _pool
+
+
+def _forget_helpers() -> None:
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has no threads but its first
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
 def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -152,15 +175,18 @@ def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
     if work is None or blas_threads() < 2:
         yield answer
         return
-    with small_lapack(), _accompanied(), ThreadPoolExecutor(1) as pool:
-        future = pool.submit(_accompanied()(work))
-        yield answer
+    with small_lapack(), _accompanied():
+        future = _helpers().submit(_accompanied()(work))
+        try:
+            yield answer
+        finally:
+            wait([future])
         answer.append(future.result())
 
 
 @contextmanager
 def _accompanied() -> Iterator[None]:
-    """Share no work out: the other processors are taken."""
+    """Share no work out: the other processors are taken, and helpers must not wait for helpers."""
     before, _one_thread.accompanied = _one_thread.accompanied, True
     try:
         yield

@@ -154,7 +154,8 @@ def rank_revealing_basis(A: FloatArray, rtol: float) -> FloatArray:
 def random_basis(n_features: int, columns: int, generator: np.random.Generator, dtype: Any) -> FloatArray:
     """Return QR(N(0,1)^{d x columns}), Fortran-ordered."""
     Q: FloatArray = generator.standard_normal((columns, n_features), dtype=dtype).T
-    orthonormalise_in_place(Q)
+    if columns and not _orthonormalise_by_gram(Q, np.eye(columns)):
+        orthonormalise_in_place(Q)
     return Q
 
 
