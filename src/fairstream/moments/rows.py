@@ -17,6 +17,7 @@ from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack, wide_product
 
 _PANEL = 1_024
+SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
 
 
 class CentredRows(Protocol):
@@ -89,7 +90,8 @@ class DenseRows:
         return inner_product(self.R.T, A.T)
 
     def combine(self, T: FloatArray) -> FloatArray:
-        return wide_product(T.astype(self.R.dtype, copy=False), self.R)
+        T = T.astype(self.R.dtype, copy=False)
+        return wide_product(T, self.R) if len(self.R) < self.R.shape[1] else inner_product(T.T, self.R)
 
     def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
         """One product on panels of both that lie side by side in the cache: no t x d temporary."""
@@ -112,8 +114,11 @@ class DenseRows:
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         R = self.R[rows]
-        product: FloatArray = R.T @ R
-        return product
+        if R.shape[1] > SEVERAL_SCATTERS:  # the product is nearly everything: BLAS shares it out
+            product: FloatArray = R.T @ R
+            return product
+        parts = in_threads(lambda part: R[part].T @ R[part], shares(len(R), 8 * R.size))  # used d times
+        return sum(parts[1:], start=parts[0])
 
 
 class SparseRows:

@@ -26,6 +26,7 @@ from fairstream.linalg import FloatArray, small_lapack
 from fairstream.moments import state as moments_state
 from fairstream.moments.checks import check_mergeable, checked_rows, checked_weights
 from fairstream.moments.rows import (
+    SEVERAL_SCATTERS,
     CentredRows,
     DenseRows,
     centred_rows,
@@ -137,7 +138,9 @@ class GroupMoments(Storable):
         for part, following in pairwise(chain(parts, [None])):
             assert part is not None
             # Threads of our own share the large products; those of BLAS would spin beside them between calls.
-            with small_lapack() if self.rank is not None else nullcontext():
+            with (
+                nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack()
+            ):
                 ahead = self._absorb(*part, ahead, following)
         return self
 
