@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.blas import add_gemm
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack, wide_product
 
@@ -130,6 +131,7 @@ class SparseRows:
         self.X = X if scale is None else sp.csr_array(sp.diags_array(self.scale).astype(dtype) @ X)
         self.origin = origin
         self.dtype = dtype
+        self._entries: tuple[NDArray[Any], Any] | None = None
 
     def gram(self) -> FloatArray:
         along_origin = self.X @ self.origin
@@ -146,18 +148,37 @@ class SparseRows:
 
     def in_double(self) -> SparseRows:
         double = copy.copy(self)
-        double.X, double.dtype = self.X.astype(np.float64), np.float64
+        double.X, double.dtype, double._entries = self.X.astype(np.float64), np.float64, None
         return double
 
     def dot(self, A: FloatArray) -> FloatArray:
-        return np.asarray(self.X @ A.T) - np.outer(self.scale, A @ self.origin.astype(A.dtype))
+        columns, X = self._used()
+        return np.asarray(X @ A.T[columns]) - np.outer(self.scale, A @ self.origin.astype(A.dtype))
 
     def combine(self, T: FloatArray) -> FloatArray:
-        combined = np.asarray(self.X.T @ T.T).T - np.outer(T @ self.scale, self.origin)
-        return combined.astype(self.dtype, copy=False)
+        combined: FloatArray = np.outer(T @ self.scale, -self.origin).astype(self.dtype)
+        self._add_entries(T, combined)
+        return combined
 
     def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
-        return M.astype(B.dtype) @ B + self.combine(T)
+        T = T.astype(B.dtype)
+        combined = wide_product(M.astype(B.dtype), B)
+        along = (T @ self.scale).astype(B.dtype)
+        add_gemm(combined.T, -self.origin.astype(B.dtype)[:, None], along[None])
+        self._add_entries(T, combined)
+        return combined
+
+    def _add_entries(self, T: FloatArray, combined: FloatArray) -> None:
+        columns, X = self._used()
+        combined[:, columns] += np.asarray(X.T @ T.T).T
+
+    def _used(self) -> tuple[NDArray[Any], Any]:
+        """Return the columns where some row has an entry, and X without all others: few, as rows are few."""
+        if self._entries is None:
+            columns, places = np.unique(self.X.indices, return_inverse=True)
+            shape = (self.X.shape[0], columns.size)
+            self._entries = columns, sp.csr_array((self.X.data, places, self.X.indptr), shape=shape)
+        return self._entries
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         X, scale = self.X[rows], self.scale[rows]
