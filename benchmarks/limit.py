@@ -43,7 +43,7 @@ from typing import Any
 
 import numpy as np
 import power_memory
-from ratios import Ratio, Ratios, machine, rows_of_table, save, table
+from ratios import Ratio, Ratios, machine, rows_of_table, save, table, write_page
 from threadpoolctl import threadpool_limits
 
 from fairstream import FairStreamingPCA, GroupMoments
@@ -51,6 +51,7 @@ from fairstream.power import FairPowerMethod
 from fairstream.sources import open_source
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "limit.json"
 D, K, M = 38_804, 1_000, 5
 SIDE = 4_096
 PROCESSOR_TIME = "FAIRSTREAM_LIMIT_PROCESSOR_TIME"
@@ -364,7 +365,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help=f"some of: {' '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=Path, default=HERE / "results" / "limit.json")
+    parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--processor-time", action="store_true", help="one thread, on a busy machine")
     args = parser.parse_args()
     if args.processor_time:
@@ -390,6 +391,8 @@ def main() -> None:
         save(args.json, facts, found, keep_others=keep_others)
         keep_others = True
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), table(ratios), sep="\n\n")
+    if args.json == RESULTS and not args.quick:
+        write_page(HERE.parent / "docs" / "speed.md", RESULTS, __doc__.partition("What is counted ")[2])
 
 
 if __name__ == "__main__":

@@ -94,3 +94,31 @@ def save(path: Path, facts: dict[str, Any], ratios: Ratios, *, keep_others: bool
     new = [asdict(r) | {"median": r.median, "verdict": r.verdict} | facts for r in ratios]
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"ratios": kept + new}, indent=1) + "\n")
+
+
+def write_page(page: Path, results: Path, counted: str) -> None:
+    """Write the stored ratios as a page of the documentation, with what is counted and on which machine."""
+    stored = json.loads(results.read_text())["ratios"]
+    fields = ("name", "seen", "least", "most", "note")
+    ratios = [Ratio(**{field: line[field] for field in fields}) for line in stored]
+    dates = sorted({line["date"] for line in stored})
+    about = stored[0]
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    lines = [
+        "# How near the machine's limit",
+        "",
+        "<!-- written by benchmarks/limit.py from benchmarks/results/limit.json: do not edit -->",
+        "",
+        "Every figure is a ratio of two rates of one run; `python benchmarks/limit.py` measures them anew and",
+        "writes this page. Median, spread over repeats, and the target that we set ourselves, met or not.",
+        "",
+        table(ratios),
+        "",
+        f"Measured {when} on {about['processor']}, {about['processors']} processors; {about['BLAS']}; "
+        f"Python {about['python']}, numpy {about['numpy']}.",
+        "",
+        "## What is counted",
+        "",
+        counted.strip(),
+    ]
+    page.write_text("\n".join(lines) + "\n")
