@@ -16,6 +16,7 @@ from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC, LinearSVC
 
+from fairstream import memory
 from fairstream.baselines import (
     INLP,
     RLACE,
@@ -198,8 +199,8 @@ def test_kernel_version_is_the_same_by_iteration_and_in_single_precision(rows, m
 def test_kernel_version_names_the_memory_it_would_need(rows, monkeypatch, tmp_path):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 100 kB\nMemAvailable: 1 kB\n")
-    monkeypatch.setattr(kleindessner_kernel, "_MEMINFO", meminfo)
-    with pytest.raises(MemoryError, match=r"kernel matrix takes .* GB.*fit on fewer rows"):
+    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    with pytest.raises(MemoryError, match=r"kernel matrix of .* rows takes .* GB.*fit on fewer rows"):
         KleindessnerKernelFairPCA(2).fit(rows[0], sensitive_features=rows[1])
     meminfo.write_text("MemAvailable: 100000000 kB\n")
     KleindessnerKernelFairPCA(2).fit(rows[0], sensitive_features=rows[1])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fairstream import blas
 from fairstream.blas import add_gemm
 
 RNG = np.random.default_rng(0)
@@ -54,3 +55,21 @@ def test_a_read_only_sum_is_refused():
     C.flags.writeable = False
     with pytest.raises(ValueError, match="C to write on"):
         add_gemm(C, np.ones((2, 2)), np.ones((2, 2)))
+
+
+def test_a_declaration_we_do_not_know_is_not_called(monkeypatch):
+    monkeypatch.setattr(blas, "_routines", {})
+    monkeypatch.setattr(blas, "_capsule_name", lambda capsule: b"void (char *, long *)")
+    monkeypatch.setattr(blas, "_capsule_pointer", lambda *arguments: pytest.fail("taken all the same"))
+    C = np.ones((3, 2), order="F")
+    add_gemm(C, np.ones((3, 4)), np.ones((4, 2)), alpha=0.5)
+    np.testing.assert_array_equal(C, np.full((3, 2), 3.0))
+
+
+def test_the_integers_are_those_of_the_declaration():
+    import ctypes
+
+    routine = blas._routine("dgemm")
+    assert routine is not None
+    name = blas._capsule_name(blas.cython_blas.__pyx_capi__["dgemm"])
+    assert (routine[1] is ctypes.c_int) == (b" int *" in name)

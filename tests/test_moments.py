@@ -5,7 +5,7 @@ from brute_force import mean_gap, second_moment_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, unfair_basis
+from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, memory, unfair_basis
 from fairstream.moments import sketch, summary
 from fairstream.moments.sketch import best_directions, leading_directions
 
@@ -487,3 +487,34 @@ def test_best_directions_of_an_empty_pool_are_orthonormal_all_the_same(rank_of_p
     found = best_directions(A @ A.T, 12, outside=np.linalg.qr(rng.normal(size=(30, 4)))[0])
     assert np.abs(found.T @ found - np.eye(12)).max() < 1e-12
     np.testing.assert_allclose(found @ (found.T @ A), A, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0, 100, 2e4])
+def test_sparse_float32_rows_far_from_zero_are_sketched_like_dense_ones(offset):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 300)) * (rng.random((600, 300)) < 0.05)
+    X[:, :2] += offset
+    X[:, 2] = rng.normal(size=600) * 3 + offset
+    X, sex = X.astype(np.float32), np.arange(600) % 2
+    dense, sparse = (GroupMoments(300, 40, np.float32).update(rows, sex) for rows in (X, sp.csr_array(X)))
+    assert sparse.lost_energy == pytest.approx(dense.lost_energy, abs=0.02)
+    exact = np.cov(X.astype(float), rowvar=False, bias=True)
+    leading = np.linalg.eigh(exact)[1][:, -1:]
+    for moments in (dense, sparse):
+        V = fair_components(moments, np.zeros((300, 0)), 1)[0].astype(float)
+        assert abs(float((V.T @ leading)[0, 0])) > 0.999
+    B = sparse._scatter.basis.astype(float)
+    assert np.abs(B @ B.T - np.eye(len(B))).max() < 1e-4
+
+
+def test_exact_moments_name_the_memory_they_would_need(monkeypatch, tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemAvailable: 10 kB\n")
+    moments = GroupMoments(50)
+    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    with pytest.raises(MemoryError, match=r"exact moments of 50 features and 2 groups.*sketch"):
+        moments.update(np.ones((4, 50)), [0, 1, 0, 1])
+    assert moments.n_rows == 0
+    assert moments.groups == {}
+    meminfo.write_text("MemTotal: 10 kB\n")  # a system that does not say what is free
+    moments.update(np.ones((4, 50)), [0, 1, 0, 1])

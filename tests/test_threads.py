@@ -1,10 +1,15 @@
 """Work shared out to threads: the same results as on one, and limits that end where they began."""
 
+import os
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 from brute_force import largest_sine
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fairstream import FairPowerMethod, FairStreamingPCA, GroupMoments, linalg
 from fairstream.moments import rows
@@ -115,3 +120,111 @@ def test_an_error_in_a_thread_is_raised(two_threads):
     with pytest.raises(ZeroDivisionError), linalg.beside(lambda: 1 // 0):
         pass
     assert linalg._one_thread.active == 0
+
+
+def test_a_fit_in_one_thread_leaves_limits_to_the_others():
+    def blas_threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    stay = threading.Event()
+
+    def fit_and_stay():
+        with linalg.small_lapack():
+            pass
+        fitted.set()
+        stay.wait(10)
+
+    fitted = threading.Event()
+    other = threading.Thread(target=fit_and_stay)
+    other.start()
+    assert fitted.wait(10)
+    with threadpool_limits(1, user_api="blas"):
+        assert blas_threads() == {1}
+    stay.set()
+    other.join()
+
+
+def test_a_helper_leaves_the_limit_of_the_thread_it_helps(two_threads):
+    """As threadpoolctl before 3.7 would let it: there the last to set the number of threads wins."""
+    seen = []
+
+    def help_out():
+        with linalg.small_lapack():
+            pass
+
+    with linalg.beside(help_out):
+        time.sleep(0.1)
+        seen.append(linalg._pool_threads())
+    assert seen == [1]
+
+
+def test_the_error_state_of_numpy_goes_with_the_work(two_threads):
+    A = np.full((10, 2), 1e30, dtype=np.float32)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        linalg.inner_product(A, A)
+    with np.errstate(over="ignore"):
+        assert np.isinf(linalg.inner_product(A, A)).all()
+
+
+def test_parts_of_a_product_take_no_more_than_its_factors(monkeypatch):
+    monkeypatch.setattr(linalg, "blas_threads", lambda: 64)
+    monkeypatch.setattr(linalg, "_WORTH_A_THREAD", 1)
+    used = []
+    keep = linalg.in_threads
+    monkeypatch.setattr(
+        linalg, "in_threads", lambda work, parts: used.append(len(parts)) or keep(work, parts)
+    )
+    A = np.ones((90, 30))
+    np.testing.assert_array_equal(linalg.inner_product(A, A), A.T @ A)
+    assert used == [3]
+
+
+ENDING = """
+import threading, time
+import numpy as np
+from fairstream import linalg
+linalg.blas_threads, linalg._WORTH_A_THREAD = lambda: 2, 1
+
+def late():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    A = np.ones((10, 2))
+    assert linalg.inner_product(A, A)[0, 0] == 10
+    print("done")
+
+threading.Thread(target=late).start()
+"""
+
+FORKING = """
+import os, threading
+import numpy as np
+from fairstream import linalg
+linalg.blas_threads, linalg._WORTH_A_THREAD = lambda: 2, 1
+A = np.ones((10, 2))
+linalg.inner_product(A, A)  # helpers are there
+held, leave = threading.Event(), threading.Event()
+
+def hold():
+    with linalg.small_lapack():
+        held.set()
+        leave.wait(10)
+
+other = threading.Thread(target=hold)
+other.start()
+held.wait(10)
+child = os.fork()
+if child == 0:
+    ok = linalg._one_thread.active == 0 and linalg.inner_product(A, A)[0, 0] == 10
+    os._exit(0 if ok else 1)
+leave.set()
+other.join()
+print("done" if os.waitpid(child, 0)[1] == 0 else "failed")
+"""
+
+
+@pytest.mark.parametrize("script", [ENDING, FORKING], ids=["at the end", "after a fork"])
+def test_work_is_done_where_there_are_no_helpers(script):
+    if script is FORKING and not hasattr(os, "fork"):
+        pytest.skip("this system does not fork")
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert answer.stdout.strip() == "done", answer.stderr

@@ -17,7 +17,8 @@ from scipy.linalg import cython_blas
 
 Matrix = NDArray[Any]
 _NUMBERS = {np.dtype(np.float32): ("sgemm", ctypes.c_float), np.dtype(np.float64): ("dgemm", ctypes.c_double)}
-_routines: dict[str, Callable[..., None]] = {}
+_routines: dict[str, tuple[Callable[..., None], type] | None] = {}
+_LARGEST = 2**31 - 1  # number that fits an integer of most builds
 
 
 def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
@@ -49,11 +50,16 @@ def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
     turned_C, step_C = _layout(C)
     if turned_C == b"T":
         raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
-    sizes = [ctypes.byref(ctypes.c_int(size)) for size in (rows, columns, inner)]
+    found = _routine(name)
+    if found is None or max(rows, columns, inner, step_A, step_B, step_C) > _LARGEST:
+        C += C.dtype.type(alpha) * (A @ B)
+        return
+    routine, integer = found
+    sizes = [ctypes.byref(integer(size)) for size in (rows, columns, inner)]
     one, factor = ctypes.byref(number(1)), ctypes.byref(number(alpha))
-    steps = [ctypes.byref(ctypes.c_int(step)) for step in (step_A, step_B, step_C)]
+    steps = [ctypes.byref(integer(step)) for step in (step_A, step_B, step_C)]
     places = [ctypes.c_void_p(array.ctypes.data) for array in (A, B, C)]
-    _routine(name)(
+    routine(
         turned_A, turned_B, *sizes, factor, places[0], steps[0], places[1], steps[1], one, places[2], steps[2]
     )
 
@@ -70,15 +76,27 @@ def _layout(A: Matrix) -> tuple[bytes, int]:
     raise ValueError(f"an array of shape {A.shape} has strides {A.strides}: make it contiguous first")
 
 
-def _routine(name: str) -> Callable[..., None]:
+def _routine(name: str) -> tuple[Callable[..., None], type] | None:
+    """Return gemm and what it takes for an integer; None where SciPy declares it otherwise than we know.
+
+    The capsule's name is the declaration, such as "void (char *, char *, int *, int *, ...)".
+    """
     if name not in _routines:
         capsule = cython_blas.__pyx_capi__[name]
-        interpreter = ctypes.pythonapi
-        interpreter.PyCapsule_GetName.restype = ctypes.c_char_p
-        interpreter.PyCapsule_GetName.argtypes = [ctypes.py_object]
-        interpreter.PyCapsule_GetPointer.restype = ctypes.c_void_p
-        interpreter.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-        address = interpreter.PyCapsule_GetPointer(capsule, interpreter.PyCapsule_GetName(capsule))
-        kinds = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * 11
-        _routines[name] = ctypes.CFUNCTYPE(None, *kinds)(address)  # a foreign call: the lock is given up
+        declared = _capsule_name(capsule)
+        integers = {b"int *": ctypes.c_int, b"int64_t *": ctypes.c_int64}
+        kinds = [kind.strip() for kind in declared.partition(b"(")[2].rstrip(b")").split(b",")]
+        integer = integers.get(kinds[2]) if len(kinds) == 13 else None
+        if integer is None:
+            _routines[name] = None
+        else:
+            address = _capsule_pointer(capsule, declared)
+            arguments = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * 11
+            _routines[name] = ctypes.CFUNCTYPE(None, *arguments)(address), integer  # gives up the lock
     return _routines[name]
+
+
+_capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)

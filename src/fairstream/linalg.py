@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.linalg
+import threadpoolctl
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 FloatArray: TypeAlias = NDArray[Any]
 
@@ -24,7 +26,7 @@ Answer = TypeVar("Answer")
 
 _SMALL = 512
 _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
-_controller: ThreadpoolController | None = None
+_controller: threadpoolctl.ThreadpoolController | None = None
 _pool: ThreadPoolExecutor | None = None
 
 
@@ -33,33 +35,54 @@ class _OneThread(threading.local):
 
     Some builds of BLAS keep the number for the process, some for each thread. So every thread sets it, and
     sets it back to what there was before the first of them: one that ends early lets the others be slow.
+    A helper never sets it back: it has no other use, and works only while the thread it helps has the limit.
     """
 
     lock = threading.Lock()
     active = 0  # in all threads together
     threads = 1  # that BLAS had before
-    before: Any = None
+    before: tuple[tuple[Any, int], ...] = ()  # libraries and their threads
 
     def __init__(self) -> None:
         self.depth = 0  # in this thread
+        self.limit: Any = None
         self.accompanied = False  # by another thread that has work of its own
+        self.helps = False
 
     def enter(self) -> None:
         with self.lock:
             if self.active == 0:
-                type(self).threads, type(self).before = _pool_threads(), None
+                libraries = [lib for lib in _pools().lib_controllers if lib.user_api == "blas"]
+                type(self).before = tuple((lib, lib.num_threads) for lib in libraries)
+                type(self).threads = max((number for _, number in self.before), default=1)
             type(self).active += 1
             if self.depth == 0:
-                limit = _pools().limit(limits=1, user_api="blas")
-                type(self).before = self.before or limit
+                self.limit = _pools().limit(limits=1, user_api="blas")
+                if not self.helps:
+                    self.limit.__enter__()
         self.depth += 1
 
     def leave(self) -> None:
         self.depth -= 1
         with self.lock:
             type(self).active -= 1
-            if self.depth == 0:
-                self.before.restore_original_limits()
+            if self.depth == 0 and not self.helps:
+                self.limit.__exit__(None, None, None)
+                for library, number in self.before:
+                    library.set_num_threads(number)
+                _give_up_control()
+
+    def forget(self) -> None:
+        """Start anew in a forked process, whose other threads are gone with what they held."""
+        type(self).lock, type(self).active = threading.Lock(), 0
+        self.__init__()  # type: ignore[misc]
+
+
+def _give_up_control() -> None:
+    """Let other threads set limits: for threadpoolctl from 3.7 on, who sets one keeps the others from it."""
+    give_up = getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None)
+    if give_up is not None:
+        give_up()
 
 
 _one_thread = _OneThread()
@@ -85,15 +108,15 @@ def _pool_threads() -> int:
     return max((pool["num_threads"] for pool in _pools().info() if pool["user_api"] == "blas"), default=1)
 
 
-def shares(total: int, work: int) -> list[slice]:
-    """Cut `total` rows or columns into a share per BLAS thread; into one where there is little work.
+def shares(total: int, work: int, most: int | None = None) -> list[slice]:
+    """Cut `total` rows or columns into a share per BLAS thread, no more than `most`; one if work is little.
 
     Examples
     --------
     >>> shares(10, work=100)
     [slice(0, 10, None)]
     """
-    threads = max(min(blas_threads(), work // _WORTH_A_THREAD, total), 1)
+    threads = max(min(blas_threads(), work // _WORTH_A_THREAD, total, most or total), 1)
     if _one_thread.accompanied:
         threads = 1
     bounds = [total * j // threads for j in range(threads + 1)]
@@ -110,30 +133,51 @@ def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answ
     """
     if len(parts) == 1:
         return [work(parts[0])]
-    others = [_helpers().submit(_accompanied()(work), part) for part in parts[1:]]
-    try:
-        with _accompanied():
-            first = work(parts[0])
-    finally:
-        wait(others)  # also after an error: they work on the caller's arrays
+    others = [_submitted(partial(work, part)) for part in parts[1:]]
+    with _finished(others), _accompanied():
+        first = work(parts[0])
     return [first, *(other.result() for other in others)]
 
 
-def _helpers() -> ThreadPoolExecutor:
-    """Return the threads that share work, started once: to start one can take as long as its share."""
+def _submitted(work: Callable[[], Answer]) -> Future[Answer]:
+    """Give work to a helper, with NumPy's error state; do it here where there are no helpers any more."""
     global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="fairstream")
-    return _pool
+    if _pool is None:  # started once: to start a thread can take as long as its share
+        _pool = ThreadPoolExecutor(os.cpu_count() or 1, "fairstream", initializer=_become_helper)
+    try:
+        return _pool.submit(copy_context().run, work)
+    except RuntimeError:  # the interpreter is about to end
+        done: Future[Answer] = Future()
+        with _accompanied():
+            done.set_result(work())
+        return done
 
 
-def _forget_helpers() -> None:
+def _become_helper() -> None:
+    _one_thread.accompanied = _one_thread.helps = True  # helpers must not wait for helpers
+
+
+@contextmanager
+def _finished(others: list[Future[Answer]]) -> Iterator[None]:
+    """Wait for others in the end, whatever happens: they work on the caller's arrays."""
+    try:
+        yield
+    finally:
+        try:
+            wait(others)
+        except BaseException:  # Ctrl-C
+            wait(others)
+            raise
+
+
+def _start_anew() -> None:
     global _pool
     _pool = None
+    _one_thread.forget()
 
 
 if hasattr(os, "register_at_fork"):  # a forked process has no threads but its first
-    os.register_at_fork(after_in_child=_forget_helpers)
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -145,7 +189,8 @@ def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
     array([[6., 9.]])
     """
     with small_lapack():  # threads of our own: those of BLAS wait for each other at every product
-        parts = in_threads(lambda rows: A[rows].T @ B[rows], shares(len(A), A.size + B.size))
+        most = len(A) // max(A.shape[1], B.shape[1], 1)  # no more than A or B take, all parts together
+        parts = in_threads(lambda rows: A[rows].T @ B[rows], shares(len(A), A.size + B.size, max(most, 1)))
     return sum(parts[1:], start=parts[0])
 
 
@@ -176,17 +221,15 @@ def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
         yield answer
         return
     with small_lapack(), _accompanied():
-        future = _helpers().submit(_accompanied()(work))
-        try:
+        future = _submitted(work)
+        with _finished([future]):
             yield answer
-        finally:
-            wait([future])
         answer.append(future.result())
 
 
 @contextmanager
 def _accompanied() -> Iterator[None]:
-    """Share no work out: the other processors are taken, and helpers must not wait for helpers."""
+    """Share no work out: the other processors are taken."""
     before, _one_thread.accompanied = _one_thread.accompanied, True
     try:
         yield
@@ -194,11 +237,11 @@ def _accompanied() -> Iterator[None]:
         _one_thread.accompanied = before
 
 
-def _pools() -> ThreadpoolController:
+def _pools() -> threadpoolctl.ThreadpoolController:
     """Return the thread pools of this process, found once: looking for them takes milliseconds."""
     global _controller
     if _controller is None:
-        _controller = ThreadpoolController()
+        _controller = threadpoolctl.ThreadpoolController()
     return _controller
 
 

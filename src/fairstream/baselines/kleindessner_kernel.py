@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from fairstream.baselines.base import Array, FairTransformer, GroupedRows, Learned
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
+from fairstream.memory import refuse_beyond_memory
 
 _TILE_ENTRIES = 4_000_000
 _DOUBLE_ROWS = 11_000  # a kernel matrix of up to a gigabyte is kept in double precision
 _DENSE_ROWS = 400  # below, Lanczos iteration gains nothing
-_MEMINFO = Path("/proc/meminfo")
 
 
 class KleindessnerKernelFairPCA(FairTransformer):
@@ -143,7 +142,8 @@ def _kernel_matrix(X: Array, gamma: float, contrasts: Array) -> tuple[Array, Arr
     """Return K, and K times the contrasts in double precision whatever that of K."""
     n = len(X)
     dtype = np.dtype(np.float64 if n <= _DOUBLE_ROWS else np.float32)
-    _check_memory(n, dtype.itemsize * n * n)
+    what = f"the kernel matrix of {n:,} rows"
+    refuse_beyond_memory(dtype.itemsize * n * n, what, "fit on fewer rows, or use KleindessnerFairPCA")
     kernel: Array = np.empty((n, n), dtype)
     seen = np.empty((n, contrasts.shape[1]))
     for part in _tiles(n, n):
@@ -151,18 +151,6 @@ def _kernel_matrix(X: Array, gamma: float, contrasts: Array) -> tuple[Array, Arr
         seen[part] = tile @ contrasts
         kernel[part] = tile
     return kernel, seen
-
-
-def _check_memory(n: int, needed: int) -> None:
-    if not _MEMINFO.exists():
-        return  # not Linux: the allocation itself will tell
-    lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines() if ":" in line)
-    free = 1024 * int(lines["MemAvailable"].split()[0]) if "MemAvailable" in lines else needed
-    if needed > free:
-        raise MemoryError(
-            f"X has {n:,} rows, whose kernel matrix takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
-            "free: fit on fewer rows, or use KleindessnerFairPCA"
-        )
 
 
 def _tiles(n_rows: int, n_columns: int) -> Iterator[slice]:

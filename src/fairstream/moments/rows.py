@@ -123,15 +123,25 @@ class DenseRows:
 
 
 class SparseRows:
-    """R of a sparse block, never formed: X stays sparse and the origin is a rank-one correction."""
+    """R of a sparse block, never formed: X stays sparse and the origin is a rank-one correction.
+
+    X and all that the origin is taken from are kept in float64, whatever the basis's precision: they are of
+    the size of the entries, and far from zero their difference would be rounding in float32.
+    """
 
     def __init__(self, X: Any, origin: FloatArray, scale: FloatArray | None, dtype: Any) -> None:
-        X = sp.csr_array(X, dtype=dtype)
+        X = sp.csr_array(X, dtype=np.float64)
         self.scale = np.ones(X.shape[0]) if scale is None else np.asarray(scale, dtype=np.float64)
-        self.X = X if scale is None else sp.csr_array(sp.diags_array(self.scale).astype(dtype) @ X)
+        self.X = X if scale is None else sp.csr_array(sp.diags_array(self.scale) @ X)
         self.origin = origin
         self.dtype = dtype
-        self._entries: tuple[NDArray[Any], Any] | None = None
+        # The columns where some row has an entry, and X without all others: few, as rows are few.
+        self.columns, places = np.unique(self.X.indices, return_inverse=True)
+        shape = (X.shape[0], self.columns.size)
+        self.entries = sp.csr_array((self.X.data, places, self.X.indptr), shape=shape)
+        elsewhere = origin.copy()
+        elsewhere[self.columns] = 0
+        self.elsewhere = elsewhere.astype(dtype)
 
     def gram(self) -> FloatArray:
         along_origin = self.X @ self.origin
@@ -141,44 +151,38 @@ class SparseRows:
         size = gram.diagonal() + self.scale**2 * shift
         gram = gram - cross - cross.T + np.outer(self.scale, self.scale) * shift
         # A row that is the origin leaves rounding alone, which must not pass for a direction.
-        zero = np.flatnonzero(gram.diagonal() <= 4 * np.finfo(self.dtype).eps * size)
+        zero = np.flatnonzero(gram.diagonal() <= 64 * np.finfo(np.float64).eps * size)
         gram[zero] = 0
         gram[:, zero] = 0
         return gram
 
     def in_double(self) -> SparseRows:
         double = copy.copy(self)
-        double.X, double.dtype, double._entries = self.X.astype(np.float64), np.float64, None
+        double.dtype, double.elsewhere = np.float64, self.elsewhere.astype(np.float64)
         return double
 
     def dot(self, A: FloatArray) -> FloatArray:
-        columns, X = self._used()
-        return np.asarray(X @ A.T[columns]) - np.outer(self.scale, A @ self.origin.astype(A.dtype))
+        used = A.T[self.columns].astype(np.float64)
+        along = self.origin[self.columns] @ used + A @ self.elsewhere.astype(A.dtype)
+        return np.asarray(self.entries @ used) - np.outer(self.scale, along)
 
     def combine(self, T: FloatArray) -> FloatArray:
-        combined: FloatArray = np.outer(T @ self.scale, -self.origin).astype(self.dtype)
-        self._add_entries(T, combined)
+        combined = np.outer((T @ self.scale).astype(self.dtype), -self.elsewhere)
+        self._add_used(T, combined)
         return combined
 
     def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
-        T = T.astype(B.dtype)
         combined = wide_product(M.astype(B.dtype), B)
         along = (T @ self.scale).astype(B.dtype)
-        add_gemm(combined.T, -self.origin.astype(B.dtype)[:, None], along[None])
-        self._add_entries(T, combined)
+        add_gemm(combined.T, -self.elsewhere.astype(B.dtype)[:, None], along[None])
+        self._add_used(T, combined)
         return combined
 
-    def _add_entries(self, T: FloatArray, combined: FloatArray) -> None:
-        columns, X = self._used()
-        combined[:, columns] += np.asarray(X.T @ T.T).T
-
-    def _used(self) -> tuple[NDArray[Any], Any]:
-        """Return the columns where some row has an entry, and X without all others: few, as rows are few."""
-        if self._entries is None:
-            columns, places = np.unique(self.X.indices, return_inverse=True)
-            shape = (self.X.shape[0], columns.size)
-            self._entries = columns, sp.csr_array((self.X.data, places, self.X.indptr), shape=shape)
-        return self._entries
+    def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
+        """Add T R in the columns that have entries, the origin taken off in float64."""
+        added = np.asarray(self.entries.T @ T.T.astype(np.float64)).T
+        added -= np.outer(T @ self.scale, self.origin[self.columns])
+        combined[:, self.columns] += added.astype(combined.dtype)
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         X, scale = self.X[rows], self.scale[rows]

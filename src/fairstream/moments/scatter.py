@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.linalg import FloatArray, beside
+from fairstream.memory import refuse_beyond_memory
 from fairstream.moments.rows import CentredRows
 from fairstream.moments.sketch import (
     REORTHONORMALISE_EVERY,
@@ -86,14 +87,18 @@ class ExactScatter:
         return int(self.cores.nbytes)
 
     def slice_rows(self) -> int:
-        """Rows to take in at a time: enough for full-speed products, few enough to stay small."""
-        return max(256, 4_000_000 // self.cores.shape[1])
+        """Rows to take in at a time: enough that adding a d x d matrix to another costs little beside."""
+        return max(self.cores.shape[1], 4_000_000 // self.cores.shape[1])
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
         missing = n_slots - len(self.cores)
         if missing > 0:
-            self.cores = np.concatenate([self.cores, np.zeros((missing, *self.cores.shape[1:]))])
+            d = self.cores.shape[1]
+            what = f"the exact moments of {d:,} features and {n_slots - 1} groups"
+            needed = 8 * d * d * 2 * n_slots  # what is added to them takes as much again
+            refuse_beyond_memory(needed, what, 'use solver="sketch" or "power" (rank= for GroupMoments)')
+            self.cores = np.concatenate([self.cores, np.zeros((missing, d, d))])
 
     def absorb(
         self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], CentredRows] | None = None

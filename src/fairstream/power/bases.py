@@ -55,7 +55,7 @@ def symmetric_product(V: FloatArray, P: FloatArray) -> FloatArray:
         return product
 
     with small_lapack():
-        parts = in_threads(multiply, shares(len(V), V.size))
+        parts = in_threads(multiply, shares(len(V), V.size, max(len(V) // max(2 * columns, 1), 1)))
     product = sum(parts[1:], start=parts[0])
     lower = np.tril(product)
     return lower + np.tril(product, -1).T
