@@ -29,12 +29,12 @@ check: $(STAMP)  ## Lint, types, import direction
 	@$(BIN)/lint-imports --no-cache > .import-lint.log 2>&1 || { cat .import-lint.log; rm -f .import-lint.log; exit 1; }
 	@rm -f .import-lint.log
 
-bench: $(STAMP)  ## Speed and memory as ratios, the short version
+bench: $(STAMP)  ## Speed and memory as ratios, the short version (about five minutes)
 	$(BIN)/python benchmarks/power_memory.py --block-rows 5000
 	$(BIN)/python benchmarks/corrupt_files.py
 	$(BIN)/python benchmarks/out_of_core.py --gigabytes 1
-	$(BIN)/python benchmarks/limit.py --quick
-	$(BIN)/python benchmarks/peers.py --quick
+	$(BIN)/python benchmarks/limit.py --quick power read sketch memory
+	$(BIN)/python benchmarks/peers.py --quick --workloads adult stream-4096 sparse
 
 bench-full: $(STAMP)  ## One table against every peer, written into docs/peers.md (half an hour; torch is large)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
