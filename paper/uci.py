@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 NOT_MEASURED = {name: {"mmd2"} for name in ("Samadi", "Kleindessner (kernel)", "LEACE then PCA")}
@@ -34,11 +35,13 @@ def missing(held: dict | None, needed: set[str], retry: bool) -> bool:
 
 def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: argparse.Namespace) -> str:
     """Fill in one split's cells, one method after the other."""
+    from uci_classify import Scorer
     from uci_measure import bandwidth_of, run_cell
 
     from fairstream.datasets import paper_split
 
     split = paper_split(name, index)
+    scorer = Scorer(split)
     bandwidths: dict[int, float] = {}
     for method, k in wanted:
         path = cell_file(name, index, method, k)
@@ -50,7 +53,7 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
             "": options.classifiers and "acc_mlp" not in held,
             "honest_": options.classifiers and options.honest and "honest_acc_mlp" not in held,
         }
-        cell = run_cell(name, index, split, method, k, bandwidths.get(k), protocols, options.time_cap)
+        cell = run_cell(name, index, scorer, method, k, bandwidths.get(k), protocols, options.time_cap)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".part")
         draft.write_text(json.dumps({**held, **cell}, indent=1) + "\n")
@@ -74,7 +77,7 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, in
                 for method in methods(name)
                 for k in options.k
                 if not (options.fast and method.startswith(SLOW))
-                and (not options.methods or any(method.startswith(prefix) for prefix in options.methods))
+                and (not options.methods or any(fnmatchcase(method, pattern) for pattern in options.methods))
                 and missing(
                     known.get((name, split, method, k)),
                     needed - NOT_MEASURED.get(method, set()),
@@ -91,7 +94,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS)
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--k", type=int, nargs="+", default=[2, 10])
-    parser.add_argument("--methods", nargs="+", default=[], help="only methods whose names begin so")
+    parser.add_argument("--methods", nargs="+", default=[], help="only these methods (* as in file names)")
     parser.add_argument("--fast", action="store_true", help="leave out the slow rivals")
     parser.add_argument("--classifiers", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--mmd", action=argparse.BooleanOptionalAction, default=True)

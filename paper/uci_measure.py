@@ -7,24 +7,19 @@ import resource
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+from uci_classify import Scorer
 from uci_methods import Embedded, methods, plain_components
 
-from fairstream.audit.downstream import classifiers
-from fairstream.audit.metrics import demographic_parity_difference, explained_variance_ratio
+from fairstream.audit.metrics import explained_variance_ratio
 from fairstream.audit.mmd import median_squared_distance, mmd2
 
 CACHE = Path(__file__).parent / "cache"
 CELLS, EMBEDDED = CACHE / "uci", CACHE / "uci_embedded"
-SHORT = {"kernel SVM": "ksvm", "linear SVM": "lsvm", "MLP": "mlp"}
-# Matlab's fitcsvm stops after this many iterations; unscaled rows of Adult need more than the audit allows.
-SVM_ITERATIONS = 1_000_000
 Cell = dict[str, Any]
 
 
@@ -55,36 +50,26 @@ def bandwidth_of(split: Any, k: int) -> float:
     return median_squared_distance(split.X_train @ plain_components(split, k))
 
 
-def paper_classifiers() -> dict[str, Any]:
-    """Return the audit's classifiers under the tables' short names, with the paper's limit of iterations."""
-    found = {SHORT[name]: classifier for name, classifier in classifiers().items()}
-    for svm in ("ksvm", "lsvm"):
-        found[svm].set_params(max_iter=SVM_ITERATIONS)
-    return found
-
-
-def measure(split: Any, embedded: Embedded, bandwidth: float | None, protocols: dict[str, bool]) -> Cell:
+def measure(scorer: Scorer, embedded: Embedded, bandwidth: float | None, protocols: dict[str, bool]) -> Cell:
     """Return the numbers of one embedding; `protocols`: classify as the paper (""), honestly ("honest_")?"""
     result: Cell = {}
+    split = scorer.split
     if embedded.V is not None:
         result["var"] = 100 * explained_variance_ratio(split.X_test, embedded.V.T)
     if embedded.V is not None and bandwidth is not None:
         result["mmd2"] = mmd2(embedded.test, split.groups_test == 1, bandwidth)
     fitted_on = {"": (embedded.test, split.y_test), "honest_": (embedded.train, split.y_train)}
     for prefix, (rows, labels) in fitted_on.items():
-        for short, classifier in paper_classifiers().items() if protocols[prefix] else ():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                predicted = classifier.fit(rows, labels).predict(embedded.test)
-            result[f"{prefix}acc_{short}"] = 100 * float(np.mean(predicted == split.y_test))
-            result[f"{prefix}dp_{short}"] = demographic_parity_difference(predicted, split.groups_test)
+        if protocols[prefix]:
+            scores = scorer.scores(rows, labels, embedded.test)
+            result |= {prefix + metric: value for metric, value in scores.items()}
     return result
 
 
 def run_cell(
     name: str,
     index: int,
-    split: Any,
+    scorer: Scorer,
     method: str,
     k: int,
     bandwidth: float | None,
@@ -96,7 +81,7 @@ def run_cell(
     With a cap the work is done in a process of its own, which can be ended inside a solver and whose cost is
     that of the fit alone.
     """
-    steps = _fit_then_measure(name, index, split, method, k, bandwidth, protocols, time_cap is not None)
+    steps = _fit_then_measure(name, index, scorer, method, k, bandwidth, protocols, time_cap is not None)
     if time_cap is None:
         return {key: value for step in steps for key, value in step.items()}
     context = multiprocessing.get_context("fork")
@@ -131,7 +116,7 @@ def _send_all(steps: Iterator[Cell], sender: Any, time_cap: int) -> None:
 def _fit_then_measure(
     name: str,
     index: int,
-    split: Any,
+    scorer: Scorer,
     method: str,
     k: int,
     bandwidth: float | None,
@@ -141,7 +126,7 @@ def _fit_then_measure(
     before = peak_bytes(reset=True) if alone else 0
     started, cpu_started = time.perf_counter(), time.process_time()
     try:
-        embedded = methods(name)[method](split, k, bandwidth)
+        embedded = methods(name)[method](scorer.split, k, bandwidth)
     except (Exception, MemoryError) as error:
         yield {"error": f"{type(error).__name__}: {error}"[:300]}
         return
@@ -152,4 +137,4 @@ def _fit_then_measure(
     if index == 0:
         keep_embedded(embedded, name, method, k)
     yield fitted
-    yield measure(split, embedded, bandwidth, protocols)
+    yield measure(scorer, embedded, bandwidth, protocols)
