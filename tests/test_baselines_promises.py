@@ -461,6 +461,20 @@ def test_mbf_is_the_same_with_either_form_of_the_discrepancy(rows, monkeypatch):
     assert principal_angles(series.T, tiles.T)[0] < 1e-4
 
 
+def test_mbf_counts_rows_that_are_alike_once(rows, monkeypatch):
+    X, groups = np.round(rows[0][:, :3] / 2), rows[1]  # both groups have rows in common
+    assert len(np.unique(X, axis=0)) < len(X) / 2
+    model = MbFPCA(1, tau=0.02, bandwidth=4.0, random_state=0)
+    folded = clone(model).fit(X, sensitive_features=groups)
+    assert folded.mmd2_ == pytest.approx(squared_discrepancy(folded.transform(X), groups, 4.0), rel=1e-6)
+    monkeypatch.setattr(mbf, "_distinct", lambda X, weights: (X, weights))
+    every_row = clone(model).fit(X, sensitive_features=groups)
+    assert principal_angles(folded.components_.T, every_row.components_.T)[0] < 1e-4
+    monkeypatch.setattr(mbf, "_distinct", lambda X, weights: (X[::2], weights[::2]))  # the control: rows lost
+    lost = clone(model).fit(X, sensitive_features=groups)
+    assert lost.mmd2_ != pytest.approx(squared_discrepancy(lost.transform(X), groups, 4.0), rel=1e-3)
+
+
 @pytest.mark.parametrize("n", [40, 41, 90])
 def test_median_by_bins_is_exact(n, monkeypatch):
     rng = np.random.default_rng(n)

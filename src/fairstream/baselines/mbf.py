@@ -133,9 +133,8 @@ class MbFPCA(LinearFairTransformer):
         bandwidth = self._bandwidth(centred @ V_pca)
         members = np.sort(np.concatenate([first, second]))
         weights = group_weights(first, second, len(centred))[members]
-        problem = _Problem(
-            centred[members], weights, covariance / max(np.trace(covariance), 1e-300), bandwidth
-        )
+        distinct, weights = _distinct(centred[members], weights)
+        problem = _Problem(distinct, weights, covariance / max(np.trace(covariance), 1e-300), bandwidth)
         run = self._penalised(problem, V_pca, random)
         if run.mmd2 > self.tau:
             warnings.warn(
@@ -224,6 +223,14 @@ class _Problem:
             return penalty * value - float(np.sum(V * AV)), penalty * gradient - 2 * AV
 
         return objective
+
+
+def _distinct(X: Array, weights: Array) -> tuple[Array, Array]:
+    """Return rows that are alike once, with the sum of their weights: w'Kw is the same over fewer pairs."""
+    distinct, index = np.unique(X, axis=0, return_inverse=True)
+    if len(distinct) == len(X):
+        return X, weights
+    return distinct, np.bincount(index.ravel(), weights)
 
 
 def _principal_axes(V: Array, covariance: Array) -> Array:
