@@ -17,6 +17,7 @@ from fairstream.baselines.base import (
     scatter,
     spread,
 )
+from fairstream.baselines.fantope import penalised_projection, symmetric
 from fairstream.errors import FairstreamWarning, missing_extra
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
@@ -46,11 +47,12 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         Reproduce the experiments of the fair streaming PCA paper: the first row is taken for a header and
         lost, and the features are standardised once more before the programme is set up.
     solver : str
-        Name of an installed cvxpy solver for semidefinite programmes.
+        "ADMM" is this library's own and needs no extra; else the name of an installed cvxpy solver for
+        semidefinite programmes ("SCS", "CLARABEL"), from the extra ``sdp``.
     tolerance : float
-        Accuracy asked of SCS; other solvers keep their own.
+        Accuracy asked of ADMM and SCS; other solvers keep their own.
     max_iter : int
-        Iterations allowed to SCS.
+        Iterations allowed to ADMM and SCS.
 
     Attributes
     ----------
@@ -74,12 +76,13 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
 
     Notes
     -----
-    Cost: O(n d^2) to set up (no n x n centring matrices), then semidefinite blocks of size 2d: seconds for
-    d = 59, minutes and 1 GB for d = 102, out of reach for d = 400. Needs the extra ``sdp``. Known
-    weaknesses: two groups only; P is far from rank k (German, k = 2: leading eigenvalues .23, .23, .23,
-    .22), so the leading eigenvectors of P are a rounding of a flat spectrum: they carry none of the bounds
-    except the mean at delta = 0, and move with the solver's accuracy; the scale of the objective makes mu
-    depend on n and d.
+    Cost: O(n d^2) to set up (no n x n centring matrices), then eigenvalues of three matrices of size d in
+    each iteration of ADMM, which uses that P (S + phi_0 I) P <= t_0 I bounds the norm of (S + phi_0 I)^(1/2)
+    P. A cvxpy solver works on semidefinite blocks of size 2d instead: minutes and 1 GB for d = 102, out of
+    reach for d = 400. Known weaknesses: two groups only; P is far from rank k (German, k = 2: leading
+    eigenvalues .23, .23, .22, .22; Adult, k = 2: .0474, .0474, .0474, .0473), so the leading eigenvectors of
+    P are a rounding of a flat spectrum: they carry none of the bounds except the mean at delta = 0, and move
+    with the solver's accuracy; the scale of the objective makes mu depend on n and d.
 
     References
     ----------
@@ -107,7 +110,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         delta: float = 0.0,
         mu: float = 0.01,
         as_published: bool = False,
-        solver: str = "SCS",
+        solver: str = "ADMM",
         tolerance: float = 1e-6,
         max_iter: int = 100_000,
     ) -> None:
@@ -158,30 +161,59 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         self, basis: Array, scale: Array, objective: Array, difference: Array, gap: Array, k: int
     ) -> tuple[Array, Learned]:
         """Solve for P in the coordinates of `basis`; return it and what else is published."""
-        try:
-            import cvxpy as cp
-        except ImportError:
-            raise missing_extra("cvxpy", "sdp", "OlfatAswaniFairPCA") from None
-        size = basis.shape[1]
         values = eigh(difference)[0]
         identity = np.eye(len(difference))
         shifted = [difference + max(0.0, -values[0]) * identity, max(0.0, values[-1]) * identity - difference]
+        roots = basis.T @ _root(shifted[0]), basis.T @ _root(shifted[1])
+        bound = float(self.delta**2 / (gap @ gap)) if self.delta > 0 and np.any(gap) else None
+        inner = basis.T @ objective @ basis
+        if self.solver == "ADMM":
+            return self._by_admm(inner, roots, bound, k)
+        return self._by_cvxpy(inner, roots, bound, k, scale)
+
+    def _by_admm(
+        self, objective: Array, roots: tuple[Array, Array], bound: float | None, k: int
+    ) -> tuple[Array, Learned]:
+        found = penalised_projection(
+            objective,
+            roots,
+            k,
+            weight=self.mu,
+            bound=bound,
+            tolerance=self.tolerance,
+            max_iter=self.max_iter,
+        )
+        status = "optimal" if found.residual <= self.tolerance else "optimal_inaccurate"
+        self._warn_unless_optimal(status)
+        return found.P, {
+            "covariance_gaps_": found.squared_norms,
+            "status_": status,
+            "n_iter_": found.n_iter,
+        }
+
+    def _by_cvxpy(
+        self, objective: Array, roots: tuple[Array, Array], bound: float | None, k: int, scale: Array
+    ) -> tuple[Array, Learned]:
+        try:
+            import cvxpy as cp
+        except ImportError:
+            raise missing_extra("cvxpy", "sdp", f'solver="{self.solver}"') from None
+        size = len(objective)
         scaled = cp.Variable((size, size), PSD=True)
         P = cp.multiply(np.outer(scale, scale), scaled)
-        bounds = cp.Variable(2)
+        gaps = cp.Variable(2)
         constraints = [np.eye(size) - P >> 0, cp.trace(P) == k]
-        for bound, matrix in zip(bounds, shifted, strict=True):
-            root = basis.T @ _root(matrix)
+        for gap, root in zip(gaps, roots, strict=True):
             width = root.shape[1]
-            constraints.append(cp.bmat([[bound * np.eye(size), P @ root], [root.T @ P, np.eye(width)]]) >> 0)
-        if self.delta > 0 and np.any(gap):
-            constraints.append(scaled[0, 0] <= self.delta**2 / (gap @ gap) / scale[0] ** 2)
-        explained = cp.sum(cp.multiply(basis.T @ objective @ basis, P))
-        problem = cp.Problem(cp.Minimize(self.mu * cp.sum(bounds) - explained), constraints)
+            constraints.append(cp.bmat([[gap * np.eye(size), P @ root], [root.T @ P, np.eye(width)]]) >> 0)
+        if bound is not None:
+            constraints.append(scaled[0, 0] <= bound / scale[0] ** 2)
+        explained = cp.sum(cp.multiply(objective, P))
+        problem = cp.Problem(cp.Minimize(self.mu * cp.sum(gaps) - explained), constraints)
         self._run_solver(problem)
         solved = np.asarray(P.value)
-        return (solved + solved.T) / 2, {
-            "covariance_gaps_": np.asarray(bounds.value),
+        return symmetric(solved), {
+            "covariance_gaps_": np.asarray(gaps.value),
             "status_": str(problem.status),
             "n_iter_": int(problem.solver_stats.num_iters or 1),
         }
@@ -195,17 +227,20 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
             try:
                 problem.solve(solver=self.solver, **self._solver_options())
             except SolverError as error:
-                raise ValueError(f"solver is {self.solver!r}, which gave up ({error}): try SCS") from None
+                raise ValueError(f"solver is {self.solver!r}, which gave up ({error}): try ADMM") from None
         if problem.status not in ("optimal", "optimal_inaccurate"):
             raise ValueError(
                 f"{self.solver} found no solution ({problem.status}): raise max_iter or tolerance"
             )
-        if problem.status != "optimal":
+        self._warn_unless_optimal(problem.status)
+
+    def _warn_unless_optimal(self, status: str) -> None:
+        if status != "optimal":
             warnings.warn(
-                f"{self.solver} stopped early ({problem.status}): the constraints hold less exactly than "
+                f"{self.solver} stopped early ({status}): the constraints hold less exactly than "
                 f"tolerance = {self.tolerance:g}; raise max_iter",
                 FairstreamWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _solver_options(self) -> dict[str, Any]:

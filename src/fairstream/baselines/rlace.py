@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
@@ -21,8 +20,9 @@ from fairstream.baselines.base import (
     learned_linear,
     scatter,
 )
+from fairstream.baselines.fantope import symmetric, to_fantope
 from fairstream.baselines.probe import warn_if_readable
-from fairstream.linalg import eigh, fix_signs, top_eigenvectors
+from fairstream.linalg import fix_signs, top_eigenvectors
 
 
 class RLACE(LinearFairTransformer):
@@ -163,7 +163,7 @@ class RLACE(LinearFairTransformer):
         """Alternate steps of projection and classifier; return the best projection that was evaluated."""
         random = check_random_state(self.random_state)
         d = X.shape[1]
-        P = _symmetric(0.1 * random.standard_normal((d, d)))
+        P = symmetric(0.1 * random.standard_normal((d, d)))
         bound = 1 / np.sqrt(d)
         w, b = random.uniform(-bound, bound, d), float(random.uniform(-bound, bound))
         majority = max(target.mean(), 1 - target.mean())
@@ -175,8 +175,8 @@ class RLACE(LinearFairTransformer):
             drawn = random.choice(len(X), size, replace=False)
             residual = expit(X[drawn] @ (w - P @ w) + b) - target[drawn]
             # Gradient of the loss by P is -X'residual w'; P climbs, its own decay shrinks it.
-            climb = -_symmetric(np.outer(X[drawn].T @ residual, w)) / size
-            P = _to_fantope((1 - rate * decay) * P + rate * climb, rank)
+            climb = -symmetric(np.outer(X[drawn].T @ residual, w)) / size
+            P = to_fantope((1 - rate * decay) * P + rate * climb, rank)
 
             drawn = random.choice(len(X), size, replace=False)
             seen = X[drawn] - X[drawn] @ P
@@ -201,37 +201,8 @@ class _Game:
     n_iter: int
 
 
-def _symmetric(A: Array) -> Array:
-    return (A + A.T) / 2
-
-
-def _to_fantope(P: Array, rank: int) -> Array:
-    """Return the nearest matrix with eigenvalues in [0, 1] and trace `rank`."""
-    values, vectors = eigh(_symmetric(P))
-    projected: Array = (vectors * _capped_simplex(values, rank)) @ vectors.T
-    return projected
-
-
-def _capped_simplex(values: NDArray[np.floating], total: int) -> Array:
-    """Return min(max(values - t, 0), 1) with t such that the sum is `total`.
-
-    The sum falls piecewise linearly in t with kinks at the values and the values minus one: bracket, then
-    solve.
-    """
-    kinks = np.unique(np.concatenate([values, values - 1]))
-    sums = np.clip(values - kinks[:, None], 0, 1).sum(axis=1)
-    right = int(np.searchsorted(-sums, -float(total)))
-    if right == 0:
-        shift = kinks[0]
-    else:
-        low, high = kinks[right - 1], kinks[right]
-        shift = low + (high - low) * (sums[right - 1] - total) / (sums[right - 1] - sums[right])
-    capped: Array = np.clip(values - shift, 0, 1)
-    return capped
-
-
 def _leading(P: Array, rank: int) -> Array:
-    vectors: Array = top_eigenvectors(_symmetric(P), rank)[1]
+    vectors: Array = top_eigenvectors(symmetric(P), rank)[1]
     return vectors
 
 

@@ -1,0 +1,215 @@
+"""Optimise over relaxed projections: symmetric P with eigenvalues in [0, 1] and trace k (the fantope)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from fairstream.baselines.base import Array
+from fairstream.linalg import eigh
+
+_OVER_RELAXATION = 1.6
+_CHECK_EVERY = 10
+_ADAPT_EVERY, _ADAPT_UNTIL = 50, 2_000
+
+
+def symmetric(A: Array) -> Array:
+    """Return the symmetric part of A."""
+    return (A + A.T) / 2
+
+
+def to_fantope(A: Array, rank: int) -> Array:
+    """Return the nearest matrix with eigenvalues in [0, 1] and trace `rank`.
+
+    Examples
+    --------
+    >>> to_fantope(np.diag([3.0, 0.5, 0.0]), 1).diagonal().tolist()
+    [1.0, 0.0, 0.0]
+    """
+    values, vectors = eigh(symmetric(A))
+    projected: Array = (vectors * _capped_simplex(values, rank)) @ vectors.T
+    return projected
+
+
+def _capped_simplex(values: NDArray[np.floating], total: int) -> Array:
+    """Return min(max(values - t, 0), 1) with t such that the sum is `total`.
+
+    The sum falls piecewise linearly in t with kinks at the values and the values minus one: bracket, then
+    solve.
+    """
+    kinks = np.unique(np.concatenate([values, values - 1]))
+    sums = np.clip(values - kinks[:, None], 0, 1).sum(axis=1)
+    right = int(np.searchsorted(-sums, -float(total)))
+    if right == 0:
+        shift = kinks[0]
+    else:
+        low, high = kinks[right - 1], kinks[right]
+        shift = low + (high - low) * (sums[right - 1] - total) / (sums[right - 1] - sums[right])
+    capped: Array = np.clip(values - shift, 0, 1)
+    return capped
+
+
+@dataclass(frozen=True, slots=True)
+class RelaxedProjection:
+    """A point of the fantope, the squared norms |G_i'P|^2, and how far the iteration came."""
+
+    P: Array
+    squared_norms: Array
+    n_iter: int
+    residual: float
+
+
+def penalised_projection(
+    C: Array,
+    factors: tuple[Array, Array],
+    k: int,
+    *,
+    weight: float,
+    bound: float | None,
+    tolerance: float,
+    max_iter: int,
+) -> RelaxedProjection:
+    """Minimise -<C, P> + weight (|G_0'P|^2 + |G_1'P|^2) over the fantope, with spectral norms.
+
+    Alternating directions (ADMM): P on one side meets T = SP on the other, where S is I, G_0' and G_1' below
+    each other. S'S is a multiple of I, so the step in P is a product; the step in T is a projection on the
+    fantope and two singular value decompositions of size d, where Schur complements would take eigenvalues
+    of size 2d.
+
+    Parameters
+    ----------
+    C : ndarray of shape (d, d)
+        What is worth keeping.
+    factors : pair of ndarrays with d rows
+        G_0 and G_1, with G_0 G_0' + G_1 G_1' a multiple of the identity.
+    k : int
+        Trace of P.
+    weight : float
+        Weight of the squared norms.
+    bound : float, optional
+        Upper bound on the first entry of P's diagonal.
+    tolerance : float
+        Relative size of the primal and dual residuals at which to stop.
+    max_iter : int
+        Iterations at most.
+
+    Examples
+    --------
+    >>> G = np.eye(3) / np.sqrt(2)
+    >>> C = np.diag([3.0, 2.0, 1.0])
+    >>> found = penalised_projection(C, (G, G), 1, weight=0.0, bound=None, tolerance=1e-9, max_iter=1000)
+    >>> found.P.diagonal().round(6).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    d = len(C)
+    S = np.vstack([np.eye(d), *(G.T for G in factors)])
+    square = float(np.sum(S**2)) / d  # S'S = square I
+    parts = np.cumsum([d, *(G.shape[1] for G in factors)])
+    fantope = _BoundedFantope(k, bound, tolerance)
+    T = S * (k / d)
+    D = np.zeros_like(T)
+    size = max(float(np.linalg.norm(C)), 1e-300)
+    rho = 0.1 * size * np.sqrt(d) / k
+    norms, residual = [0.0, 0.0], np.inf
+    for step in range(1, max_iter + 1):
+        P = symmetric(S.T @ (T - D) + C / rho) / square
+        SP = S @ P
+        target = _OVER_RELAXATION * SP + (1 - _OVER_RELAXATION) * T + D
+        moved = T
+        T = np.empty_like(target)
+        T[:d] = fantope.nearest(target[:d])
+        for i, (start, stop) in enumerate(pairwise(parts)):
+            T[start:stop], norms[i] = _shrunk_norm(target[start:stop], weight / rho)
+        D = target - T
+        if step % _CHECK_EVERY and step < max_iter:
+            continue
+        primal = float(np.linalg.norm(SP - T) / np.linalg.norm(SP))
+        dual = rho * float(np.linalg.norm(symmetric(S.T @ (T - moved)))) / size
+        residual = max(primal, dual)
+        if residual <= tolerance:
+            break
+        if step % _ADAPT_EVERY == 0 and step <= _ADAPT_UNTIL:
+            factor = float(np.clip(np.sqrt(primal / max(dual, 1e-300)), 0.2, 5))
+            if not 1 / 1.5 < factor < 1.5:
+                rho, D = rho * factor, D / factor
+                fantope.rescale(factor)
+    return RelaxedProjection(T[:d], np.square(norms), step, residual)
+
+
+def _shrunk_norm(M: Array, weight: float) -> tuple[Array, float]:
+    """Return the Y with the smallest |Y - M|_F^2 / 2 + weight |Y|^2, and its spectral norm.
+
+    Singular values above some level t are cut to it; t balances what is cut off against 2 weight t.
+    """
+    if not M.size:
+        return M, 0.0
+    squares, vectors = eigh(M.T @ M)
+    values = np.sqrt(np.maximum(squares[::-1], 0))
+    levels = np.cumsum(values) / (np.arange(1, len(values) + 1) + 2 * weight)
+    n_cut = int(np.sum(values > levels))
+    if n_cut == 0:
+        return M, float(values[0])
+    level = float(levels[n_cut - 1])
+    cut = vectors[:, ::-1][:, :n_cut]
+    return M - ((M @ cut) * (1 - level / values[:n_cut])) @ cut.T, level
+
+
+class _BoundedFantope:
+    """Project on the fantope, with a bound on the first diagonal entry.
+
+    The nearest such matrix is to_fantope(A - shift e e') with e the first unit vector and shift >= 0 such
+    that the bound just holds. The shift hardly changes from one step of the iteration to the next.
+    """
+
+    def __init__(self, rank: int, bound: float | None, tolerance: float) -> None:
+        self.rank = rank
+        self.bound = bound
+        self.tolerance = tolerance
+        self._shift = 0.0
+        self._last_change = 0.0
+        self._found: Array = np.empty((0, 0))
+
+    def rescale(self, factor: float) -> None:
+        """Follow a change of the penalty parameter."""
+        self._shift /= factor
+
+    def nearest(self, A: Array) -> Array:
+        """Return the nearest matrix."""
+        if self.bound is None:
+            return to_fantope(A, self.rank)
+        before = self._shift
+        excess = self._excess(before, A)
+        if excess and not (excess < 0 and before == 0):
+            self._shift = self._root(before, excess, A)
+            self._last_change = abs(self._shift - before)
+        return self._found
+
+    def _root(self, shift: float, excess: float, A: Array) -> float:
+        """Return the shift at which the bound holds, 0 where it holds by itself; leave its matrix."""
+        step = max(2 * self._last_change, abs(excess))
+        other, value = shift, excess
+        while value and (value > 0) == (excess > 0):
+            shift, other = other, max(0.0, other + np.copysign(step, excess))
+            value = self._excess(other, A)
+            if other == 0 and value < 0:
+                return 0.0
+            step *= 4
+        if value:
+            other = brentq(
+                self._excess, shift, other, args=(A,), xtol=1e-15 * max(shift, other), maxiter=1_000
+            )
+            self._excess(other, A)
+        return other
+
+    def _excess(self, shift: float, A: Array) -> float:
+        """Return how far the first entry is above the bound, exactly 0 where that is within the tolerance."""
+        assert self.bound is not None
+        A = A.copy()
+        A[0, 0] -= shift
+        self._found = to_fantope(A, self.rank)
+        excess = float(self._found[0, 0]) - self.bound
+        return 0.0 if abs(excess) <= self.tolerance * self.bound else excess
