@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 NOT_MEASURED = {name: {"mmd2"} for name in ("Samadi", "Kleindessner (kernel)", "LEACE then PCA")}
@@ -63,7 +62,7 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
 
 def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, int]]]]:
     from uci_cells import gathered
-    from uci_methods import methods
+    from uci_methods import asked_for, methods
 
     known = gathered(CELLS)
     needed = {"acc_mlp"} if options.classifiers else {"seconds"}
@@ -77,7 +76,7 @@ def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, in
                 for method in methods(name)
                 for k in options.k
                 if not (options.fast and method.startswith(SLOW))
-                and (not options.methods or any(fnmatchcase(method, pattern) for pattern in options.methods))
+                and asked_for(method, options.methods)
                 and missing(
                     known.get((name, split, method, k)),
                     needed - NOT_MEASURED.get(method, set()),

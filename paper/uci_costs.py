@@ -101,11 +101,11 @@ def _short(seconds: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", nargs="+", default=list(reversed(NAMES)), choices=[*NAMES])
-    parser.add_argument("--methods", nargs="+", default=[], help="only methods whose names begin so")
+    parser.add_argument("--methods", nargs="+", default=[], help="only these methods (* as in file names)")
     parser.add_argument("--time-cap", type=int, default=900, help="processor seconds a fit may take")
     parser.add_argument("--retry", action="store_true", help="try again what failed or took too long")
     options = parser.parse_args()
-    from uci_methods import methods
+    from uci_methods import asked_for, methods
 
     keep({**kept(), **from_cells()})
     from threadpoolctl import threadpool_limits
@@ -118,7 +118,7 @@ def main() -> None:
     for name in options.datasets:
         split = paper_split(name, 0)
         for method in methods(name):
-            for k in KS if not options.methods or method.startswith(tuple(options.methods)) else ():
+            for k in KS if asked_for(method, options.methods) else ():
                 key = f"{name} | {method} | {k}"
                 held = kept().get(key)
                 if held is None or (options.retry and "error" in held):

@@ -157,10 +157,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", nargs="+", default=list(reversed(NAMES)), choices=[*NAMES])
     parser.add_argument("--k", type=int, nargs="+", default=KS)
-    parser.add_argument("--methods", nargs="+", default=[], help="only methods whose names begin so")
+    parser.add_argument("--methods", nargs="+", default=[], help="only these methods (* as in file names)")
     parser.add_argument("--tables", action="store_true", help="run nothing, only write table and figures")
     options = parser.parse_args()
-    from uci_methods import methods
+    from uci_methods import asked_for, methods
 
     from fairstream.datasets import paper_split
 
@@ -168,7 +168,7 @@ def main() -> None:
     for name in options.datasets if not options.tables else ():
         split = paper_split(name, 0)
         for method in methods(name):
-            for k in options.k if not options.methods or method.startswith(tuple(options.methods)) else ():
+            for k in options.k if asked_for(method, options.methods) else ():
                 key = f"{name} | {method} | {k}"
                 leak = None if key in kept() else leak_of(name, method, k, split)
                 if leak is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,3 +106,8 @@ def methods(name: str) -> dict[str, Method]:
                 s, k, m, solver="exact", directions="relative"
             )
     return table
+
+
+def asked_for(method: str, patterns: Sequence[str]) -> bool:
+    """Say whether a method is named by one of the patterns (* as in file names); without any, all are."""
+    return not patterns or any(fnmatchcase(method, pattern) for pattern in patterns)

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 from uci_cells import NAMES, compare, gathered
+from uci_classify import Scorer
 from uci_measure import bandwidth_of, measure
-from uci_methods import PRINTED_M, Embedded, methods, ours, rival
+from uci_methods import PRINTED_M, Embedded, asked_for, methods, ours, rival
 from uci_verdicts import N_SPLITS, SCATTER, Key
 
 from fairstream.baselines import INLP, RLACE
@@ -48,36 +49,51 @@ def repetition(name: str, key: Key, split: Any, seed: int) -> Embedded:
     return Embedded(first.train * signs, first.test * signs, None if first.V is None else first.V * signs)
 
 
-def cell(name: str, key: Key, splits: list[Any], seed: int) -> float:
-    values = []
+def cells(name: str, keys: list[Key], splits: list[Any], seed: int) -> dict[Key, float]:
+    """Return one repetition of the cells of one method: each the mean over the splits."""
+    metrics = {metric for *_, metric in keys}
+    classify = bool(metrics - {"var", "mmd2"})
+    measured = []
     for split in splits:
-        bandwidth = bandwidth_of(split, key[1]) if key[3] == "mmd2" else None
-        embedded = repetition(name, key, split, seed)
-        measured = measure(split, embedded, bandwidth, {"": key[3] not in ("var", "mmd2"), "honest_": False})
-        values.append(measured[key[3]])
-    return float(np.mean(values))
+        bandwidth = bandwidth_of(split, keys[0][1]) if "mmd2" in metrics else None
+        embedded = repetition(name, keys[0], split, seed)
+        measured.append(measure(Scorer(split), embedded, bandwidth, {"": classify, "honest_": False}))
+    return {key: round(float(np.mean([values[key[3]] for values in measured])), 4) for key in keys}
+
+
+def title(key: Key) -> str:
+    return " | ".join(map(str, key))
+
+
+def wanted(name: str, patterns: list[str]) -> list[list[Key]]:
+    """Return the cells that differ and have not been repeated, those of one method and k together."""
+    held = json.loads(SCATTER.read_text()) if SCATTER.exists() else {}
+    found: dict[tuple[int, str, str], list[Key]] = {}
+    for key, compared in compare(gathered()).items():
+        open_ = compared.judgement.verdict == "differs" and varied(key) and title(key) not in held
+        named = key[0] == NAMES[name] and asked_for(key[2], patterns)
+        if open_ and named and len(compared.ours) == N_SPLITS:
+            found.setdefault((key[1], key[2], varied(key)), []).append(key)
+    return [*found.values()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", nargs="+", default=["german", "compas"], choices=[*NAMES])
+    parser.add_argument("--methods", nargs="+", default=[], help="only these methods (* as in file names)")
     options = parser.parse_args()
     from fairstream.datasets import paper_split
 
     warnings.simplefilter("ignore")
     for name in options.datasets:
         splits = [paper_split(name, index) for index in range(N_SPLITS)]
-        for key, compared in compare(gathered()).items():
+        for keys in wanted(name, options.methods):
+            repeated = [cells(name, keys, splits, seed) for seed in REPETITIONS]
             held = json.loads(SCATTER.read_text()) if SCATTER.exists() else {}
-            title = " | ".join(map(str, key))
-            wanted = compared.judgement.verdict == "differs" and varied(key) and title not in held
-            if key[0] != NAMES[name] or not wanted or len(compared.ours) < N_SPLITS:
-                continue
-            cells = [round(cell(name, key, splits, seed), 4) for seed in REPETITIONS]
-            print(title, varied(key), compared.printed.mean, cells, flush=True)
-            SCATTER.write_text(
-                json.dumps({**held, title: {"varied": varied(key), "cells": cells}}, indent=1) + "\n"
-            )
+            for key in keys:
+                held[title(key)] = {"varied": varied(key), "cells": [found[key] for found in repeated]}
+                print(title(key), held[title(key)], flush=True)
+            SCATTER.write_text(json.dumps(held, indent=1) + "\n")
 
 
 if __name__ == "__main__":
