@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from fairstream.linalg import eigh
 _OVER_RELAXATION = 1.6
 _CHECK_EVERY = 10
 _ADAPT_EVERY, _ADAPT_UNTIL = 50, 2_000
+_JUMP_EVERY, _MEMORY = 5, 10
 
 
 def symmetric(A: Array) -> Array:
@@ -75,10 +78,10 @@ def penalised_projection(
 ) -> RelaxedProjection:
     """Minimise -<C, P> + weight (|G_0'P|^2 + |G_1'P|^2) over the fantope, with spectral norms.
 
-    Alternating directions (ADMM): P on one side meets T = SP on the other, where S is I, G_0' and G_1' below
-    each other. S'S is a multiple of I, so the step in P is a product; the step in T is a projection on the
-    fantope and two singular value decompositions of size d, where Schur complements would take eigenvalues
-    of size 2d.
+    Alternating directions (ADMM), with Anderson's acceleration: P on one side meets T = SP on the other; S
+    is I, G_0' and G_1' below each other. S'S is a multiple of I, so the step in P is a product; the step in T
+    is a projection on the fantope and two singular value decompositions of size d, where Schur complements
+    would take eigenvalues of size 2d.
 
     Parameters
     ----------
@@ -105,39 +108,115 @@ def penalised_projection(
     >>> found.P.diagonal().round(6).tolist()
     [1.0, 0.0, 0.0]
     """
-    d = len(C)
-    S = np.vstack([np.eye(d), *(G.T for G in factors)])
-    square = float(np.sum(S**2)) / d  # S'S = square I
-    parts = np.cumsum([d, *(G.shape[1] for G in factors)])
-    fantope = _BoundedFantope(k, bound, tolerance)
-    T = S * (k / d)
-    D = np.zeros_like(T)
-    size = max(float(np.linalg.norm(C)), 1e-300)
-    rho = 0.1 * size * np.sqrt(d) / k
-    norms, residual = [0.0, 0.0], np.inf
+    splitting = _Splitting(C, factors, k, weight, _BoundedFantope(k, bound, tolerance))
+    accelerated = _Acceleration()
+    z, plain = splitting.start(), None
+    adapted = 0
     for step in range(1, max_iter + 1):
-        P = symmetric(S.T @ (T - D) + C / rho) / square
-        SP = S @ P
-        target = _OVER_RELAXATION * SP + (1 - _OVER_RELAXATION) * T + D
-        moved = T
-        T = np.empty_like(target)
-        T[:d] = fantope.nearest(target[:d])
-        for i, (start, stop) in enumerate(pairwise(parts)):
-            T[start:stop], norms[i] = _shrunk_norm(target[start:stop], weight / rho)
-        D = target - T
-        if step % _CHECK_EVERY and step < max_iter:
+        f = splitting.move(z)
+        if plain is not None and np.linalg.norm(f) > plain.length:
+            z, plain = plain.z, None  # the jump led astray: take the step it replaced
+            accelerated.forget()
             continue
-        primal = float(np.linalg.norm(SP - T) / np.linalg.norm(SP))
-        dual = rho * float(np.linalg.norm(symmetric(S.T @ (T - moved)))) / size
-        residual = max(primal, dual)
-        if residual <= tolerance:
-            break
-        if step % _ADAPT_EVERY == 0 and step <= _ADAPT_UNTIL:
+        plain = None
+        if step % _CHECK_EVERY == 0:
+            primal, dual = splitting.residuals()
+            if max(primal, dual) <= tolerance:
+                break
             factor = float(np.clip(np.sqrt(primal / max(dual, 1e-300)), 0.2, 5))
-            if not 1 / 1.5 < factor < 1.5:
-                rho, D = rho * factor, D / factor
-                fantope.rescale(factor)
-    return RelaxedProjection(T[:d], np.square(norms), step, residual)
+            if step >= adapted + _ADAPT_EVERY and step <= _ADAPT_UNTIL and not 0.5 < factor < 2:
+                z, adapted = splitting.rescale(factor), step
+                accelerated.forget()
+                continue
+        accelerated.remember(z, f)
+        if step % _JUMP_EVERY == 0:
+            plain = _Plain(z + f, float(np.linalg.norm(f)))
+            z = accelerated.jump()
+        else:
+            z = z + f
+    return splitting.result(step)
+
+
+class _Plain(NamedTuple):
+    """The step that a jump has replaced, and the length it has to beat."""
+
+    z: Array
+    length: float
+
+
+class _Splitting:
+    """The fixed point whose z = T + D holds both sides' agreement T = SP and the multipliers D."""
+
+    def __init__(
+        self, C: Array, factors: tuple[Array, Array], k: int, weight: float, fantope: _BoundedFantope
+    ) -> None:
+        d = len(C)
+        self.C, self.k, self.weight, self.fantope = C, k, weight, fantope
+        self.S = np.vstack([np.eye(d), *(G.T for G in factors)])
+        self.square = float(np.sum(self.S**2)) / d  # S'S = square I
+        self.parts = np.cumsum([d, *(G.shape[1] for G in factors)])
+        self.size = max(float(np.linalg.norm(C)), 1e-300)
+        self.rho = 0.1 * self.size * np.sqrt(d) / k
+        self.norms = [0.0, 0.0]
+        self.T = self.D = np.empty((0, d))
+
+    def start(self) -> Array:
+        return self.S * (self.k / len(self.C))
+
+    def move(self, z: Array) -> Array:
+        """Return by how much a step changes z; leave T and D."""
+        d = len(self.C)
+        self.T = np.empty_like(z)
+        self.T[:d] = self.fantope.nearest(z[:d])
+        for i, (start, stop) in enumerate(pairwise(self.parts)):
+            self.T[start:stop], self.norms[i] = _shrunk_norm(z[start:stop], self.weight / self.rho)
+        self.D = z - self.T
+        P = symmetric(self.S.T @ (self.T - self.D) + self.C / self.rho) / self.square
+        moved: Array = _OVER_RELAXATION * (self.S @ P - self.T)
+        return moved
+
+    def residuals(self) -> tuple[float, float]:
+        """Return how far T is from any SP, and the multipliers from balancing C, relative to their size."""
+        nearest = self.S @ (symmetric(self.S.T @ self.T) / self.square)
+        primal = np.linalg.norm(self.T - nearest) / np.linalg.norm(self.T)
+        dual = np.linalg.norm(self.rho * symmetric(self.S.T @ self.D) - self.C) / self.size
+        return float(primal), float(dual)
+
+    def rescale(self, factor: float) -> Array:
+        """Change the penalty parameter; return the z that stands for the same T and multipliers."""
+        self.rho *= factor
+        self.fantope.rescale(factor)
+        return self.T + self.D / factor
+
+    def result(self, n_iter: int) -> RelaxedProjection:
+        P = self.T[: len(self.C)]
+        return RelaxedProjection(P, np.square(self.norms), n_iter, max(self.residuals()))
+
+
+class _Acceleration:
+    """Anderson's acceleration of z -> z + f: jump to where the steps seen so far would cancel."""
+
+    def __init__(self) -> None:
+        self.points: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY + 1)
+
+    def remember(self, z: Array, f: Array) -> None:
+        self.points.append((z, f))
+
+    def forget(self) -> None:
+        self.points.clear()
+
+    def jump(self) -> Array:
+        z, f = self.points[-1]
+        pairs = [*pairwise(self.points)]
+        if not pairs:
+            return z + f
+        by_f = np.array([(new[1] - old[1]).ravel() for old, new in pairs])
+        by_z = np.array([(new[0] - old[0]).ravel() for old, new in pairs])
+        gram = by_f @ by_f.T
+        gram += 1e-10 * max(np.trace(gram), 1e-300) * np.eye(len(gram))
+        weights = np.linalg.solve(gram, by_f @ f.ravel())
+        jumped: Array = z + f - (weights @ (by_z + by_f)).reshape(z.shape)
+        return jumped
 
 
 def _shrunk_norm(M: Array, weight: float) -> tuple[Array, float]:
