@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from fairstream.baselines import OlfatAswaniFairPCA
+from fairstream import memory
+from fairstream.baselines import OlfatAswaniFairPCA, fantope
 from fairstream.baselines.fantope import _BoundedFantope, _shrunk_norm, penalised_projection, symmetric
 
 
@@ -41,11 +43,11 @@ def test_both_solvers_find_the_same_projection(k, delta):
 @pytest.mark.parametrize("bound", [None, 0.3, 0.9])
 def test_projection_on_the_bounded_fantope_is_the_nearest(bound):
     rng = np.random.default_rng(0)
-    fantope = _BoundedFantope(2, bound, 1e-9)
+    bounded = _BoundedFantope(2, bound, 1e-9)
     for first_entry in (3.0, 3.5, -3.0, 3.0, 100.0):  # each starts from the shift of the one before
         A = symmetric(rng.normal(size=(6, 6)))
         A[0, 0] += first_entry
-        P = fantope.nearest(A)
+        P = bounded.nearest(A)
         values = np.linalg.eigvalsh(P)
         assert values[0] > -1e-12
         assert values[-1] < 1 + 1e-12
@@ -82,3 +84,27 @@ def test_groups_alike_give_the_leading_eigenvectors():
     found = penalised_projection(C, (none, none), 2, weight=1.0, bound=None, tolerance=1e-8, max_iter=5_000)
     np.testing.assert_allclose(found.P, np.diag([1.0, 1.0, 0, 0, 0]), atol=1e-6)
     assert found.squared_norms.tolist() == [0.0, 0.0]
+
+
+def test_memory_is_checked_before_it_is_taken(monkeypatch):
+    X, groups = some_rows()
+    monkeypatch.setattr(memory, "free_bytes", lambda: 20_000)
+    with pytest.raises(MemoryError, match=r"a projection of size 6 takes .* KleindessnerFairPCA"):
+        OlfatAswaniFairPCA(2).fit(X, sensitive_features=groups)
+
+
+def test_a_jump_that_leads_astray_is_taken_back(monkeypatch):
+    X, groups = some_rows()
+    model = OlfatAswaniFairPCA(2, delta=0.1)
+    expected = clone(model).fit(X, sensitive_features=groups)
+    jumps = []
+
+    def astray(self, z, f):
+        jumps.append(1)
+        return z + 1e3 * f
+
+    monkeypatch.setattr(fantope._Acceleration, "jump", astray)
+    model.fit(X, sensitive_features=groups)
+    assert model.n_iter_ > expected.n_iter_  # the control: jumps help
+    assert len(jumps) > 5
+    np.testing.assert_allclose(model.projection_, expected.projection_, atol=1e-4)

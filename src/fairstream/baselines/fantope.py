@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 
 from fairstream.baselines.base import Array
 from fairstream.linalg import eigh
+from fairstream.memory import refuse_beyond_memory
 
 _OVER_RELAXATION = 1.6
 _CHECK_EVERY = 10
@@ -108,6 +109,12 @@ def penalised_projection(
     >>> found.P.diagonal().round(6).tolist()
     [1.0, 0.0, 0.0]
     """
+    n_entries = len(C) * (len(C) + sum(G.shape[1] for G in factors))
+    refuse_beyond_memory(
+        8 * n_entries * (2 * _MEMORY + 10),
+        f"solving for a projection of size {len(C):,}",
+        "reduce the features first, or use KleindessnerFairPCA(fraction=0.85)",
+    )
     splitting = _Splitting(C, factors, k, weight, _BoundedFantope(k, bound, tolerance))
     accelerated = _Acceleration()
     z, plain = splitting.start(), None
@@ -129,9 +136,9 @@ def penalised_projection(
                 accelerated.forget()
                 continue
         accelerated.remember(z, f)
-        if step % _JUMP_EVERY == 0:
+        if step % _JUMP_EVERY == 0 and accelerated.changes:
             plain = _Plain(z + f, float(np.linalg.norm(f)))
-            z = accelerated.jump()
+            z = accelerated.jump(z, f)
         else:
             z = z + f
     return splitting.result(step)
@@ -197,25 +204,27 @@ class _Acceleration:
     """Anderson's acceleration of z -> z + f: jump to where the steps seen so far would cancel."""
 
     def __init__(self) -> None:
-        self.points: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY + 1)
+        self.last: tuple[Array, Array] | None = None
+        self.changes: deque[tuple[Array, Array]] = deque(maxlen=_MEMORY)  # of z + f, and of f
 
     def remember(self, z: Array, f: Array) -> None:
-        self.points.append((z, f))
+        if self.last is not None:
+            by_f = f - self.last[1]
+            self.changes.append((z - self.last[0] + by_f, by_f))
+        self.last = z, f
 
     def forget(self) -> None:
-        self.points.clear()
+        self.last = None
+        self.changes.clear()
 
-    def jump(self) -> Array:
-        z, f = self.points[-1]
-        pairs = [*pairwise(self.points)]
-        if not pairs:
-            return z + f
-        by_f = np.array([(new[1] - old[1]).ravel() for old, new in pairs])
-        by_z = np.array([(new[0] - old[0]).ravel() for old, new in pairs])
-        gram = by_f @ by_f.T
+    def jump(self, z: Array, f: Array) -> Array:
+        """Return the combination of the remembered points, this one among them, whose steps nearly cancel."""
+        gram = np.array([[np.vdot(one, other) for _, one in self.changes] for _, other in self.changes])
         gram += 1e-10 * max(np.trace(gram), 1e-300) * np.eye(len(gram))
-        weights = np.linalg.solve(gram, by_f @ f.ravel())
-        jumped: Array = z + f - (weights @ (by_z + by_f)).reshape(z.shape)
+        weights = np.linalg.solve(gram, [np.vdot(by_f, f) for _, by_f in self.changes])
+        jumped = z + f
+        for weight, (by_point, _) in zip(weights, self.changes, strict=True):
+            jumped -= weight * by_point
         return jumped
 
 
