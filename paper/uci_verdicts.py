@@ -123,7 +123,7 @@ def cause(key: Key) -> str:
         "RLACE": "as published, without a seed, and stopped once an evaluation is close to the majority rate",
     }.get(method, "")
     if method.startswith("Olfat"):
-        of_method = "not Mosek's: V rounds a flat spectrum of P, which shows the solver's accuracy"
+        of_method = "solved by ADMM, there by Mosek: V rounds a flat spectrum of P, which shows the accuracy"
     if "FNPM" in method:
         of_method = "100 + 100 power steps are not converged: V depends on the random start"
     of_metric = {
