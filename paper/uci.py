@@ -105,6 +105,9 @@ def main() -> None:
     parser.add_argument("--no-tables", action="store_true", help="only run: leave the results files alone")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
+    from uci_methods import check_patterns
+
+    check_patterns(options.methods)
     if not options.tables:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         todo = jobs(options)

@@ -105,7 +105,9 @@ def main() -> None:
     parser.add_argument("--time-cap", type=int, default=900, help="processor seconds a fit may take")
     parser.add_argument("--retry", action="store_true", help="try again what failed or took too long")
     options = parser.parse_args()
-    from uci_methods import asked_for, methods
+    from uci_methods import asked_for, check_patterns, methods
+
+    check_patterns(options.methods)
 
     keep({**kept(), **from_cells()})
     from threadpoolctl import threadpool_limits

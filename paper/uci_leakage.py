@@ -160,10 +160,11 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[], help="only these methods (* as in file names)")
     parser.add_argument("--tables", action="store_true", help="run nothing, only write table and figures")
     options = parser.parse_args()
-    from uci_methods import asked_for, methods
+    from uci_methods import asked_for, check_patterns, methods
 
     from fairstream.datasets import paper_split
 
+    check_patterns(options.methods)
     warnings.simplefilter("ignore")
     for name in options.datasets if not options.tables else ():
         split = paper_split(name, 0)

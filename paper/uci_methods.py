@@ -111,3 +111,11 @@ def methods(name: str) -> dict[str, Method]:
 def asked_for(method: str, patterns: Sequence[str]) -> bool:
     """Say whether a method is named by one of the patterns (* as in file names); without any, all are."""
     return not patterns or any(fnmatchcase(method, pattern) for pattern in patterns)
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """Stop at a pattern that names no method of any data set: it would quietly do nothing."""
+    known = [method for name in PRINTED_M for method in methods(name)]
+    for pattern in patterns:
+        if not any(fnmatchcase(method, pattern) for method in known):
+            raise SystemExit(f"--methods {pattern!r} names no method: the names are {sorted(set(known))}")

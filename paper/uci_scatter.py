@@ -17,7 +17,7 @@ import numpy as np
 from uci_cells import NAMES, compare, gathered
 from uci_classify import Scorer
 from uci_measure import bandwidth_of, measure
-from uci_methods import PRINTED_M, Embedded, asked_for, methods, ours, rival
+from uci_methods import PRINTED_M, Embedded, asked_for, check_patterns, methods, ours, rival
 from uci_verdicts import N_SPLITS, SCATTER, Key
 
 from fairstream.baselines import INLP, RLACE
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["german", "compas"], choices=[*NAMES])
     parser.add_argument("--methods", nargs="+", default=[], help="only these methods (* as in file names)")
     options = parser.parse_args()
+    check_patterns(options.methods)
     from fairstream.datasets import paper_split
 
     warnings.simplefilter("ignore")

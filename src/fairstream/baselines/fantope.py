@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from fairstream.baselines.base import Array
-from fairstream.linalg import eigh
+from fairstream.linalg import eigh, small_lapack
 from fairstream.memory import refuse_beyond_memory
 
+_SMALL = 512  # up to here one thread is faster
 _OVER_RELAXATION = 1.6
 _CHECK_EVERY = 10
 _ADAPT_EVERY, _ADAPT_UNTIL = 50, 2_000
@@ -45,6 +47,7 @@ def _capped_simplex(values: NDArray[np.floating], total: int) -> Array:
     The sum falls piecewise linearly in t with kinks at the values and the values minus one: bracket, then
     solve.
     """
+    values = values - np.partition(values, -total)[-total]  # then t is in [-1, 0]: nothing cancels
     kinks = np.unique(np.concatenate([values, values - 1]))
     sums = np.clip(values - kinks[:, None], 0, 1).sum(axis=1)
     right = int(np.searchsorted(-sums, -float(total)))
@@ -116,15 +119,25 @@ def penalised_projection(
         "reduce the features first, or use KleindessnerFairPCA(fraction=0.85)",
     )
     splitting = _Splitting(C, factors, k, weight, _BoundedFantope(k, bound, tolerance))
+    threads = small_lapack() if len(C) <= _SMALL else nullcontext()
+    with threads:
+        n_iter = _iterate(splitting, tolerance, max_iter)
+    P = splitting.T[: len(C)]
+    squared_norms = [float(np.linalg.norm(G.T @ P, 2)) ** 2 if G.size else 0.0 for G in factors]
+    return RelaxedProjection(P, np.array(squared_norms), n_iter, max(splitting.residuals()))
+
+
+def _iterate(splitting: _Splitting, tolerance: float, max_iter: int) -> int:
+    """Iterate until both residuals are small; return the number of steps."""
     accelerated = _Acceleration()
     z, plain = splitting.start(), None
     adapted = 0
     for step in range(1, max_iter + 1):
         f = splitting.move(z)
         if plain is not None and np.linalg.norm(f) > plain.length:
-            z, plain = plain.z, None  # the jump led astray: take the step it replaced
+            z = plain.z  # the jump led astray: take the step it replaced
             accelerated.forget()
-            continue
+            f = splitting.move(z)
         plain = None
         if step % _CHECK_EVERY == 0:
             primal, dual = splitting.residuals()
@@ -141,7 +154,7 @@ def penalised_projection(
             z = accelerated.jump(z, f)
         else:
             z = z + f
-    return splitting.result(step)
+    return step
 
 
 class _Plain(NamedTuple):
@@ -158,13 +171,14 @@ class _Splitting:
         self, C: Array, factors: tuple[Array, Array], k: int, weight: float, fantope: _BoundedFantope
     ) -> None:
         d = len(C)
-        self.C, self.k, self.weight, self.fantope = C, k, weight, fantope
-        self.S = np.vstack([np.eye(d), *(G.T for G in factors)])
+        # With G_0 G_0' + G_1 G_1' = I both parts of S weigh the same, whatever the units of the features.
+        unit = np.sqrt(sum(float(np.sum(G**2)) for G in factors) / d) or 1.0
+        self.C, self.k, self.weight, self.fantope = C, k, weight * unit**2, fantope
+        self.S = np.vstack([np.eye(d), *(G.T / unit for G in factors)])
         self.square = float(np.sum(self.S**2)) / d  # S'S = square I
         self.parts = np.cumsum([d, *(G.shape[1] for G in factors)])
-        self.size = max(float(np.linalg.norm(C)), 1e-300)
+        self.size = max(float(np.linalg.norm(C)), self.weight * k / d, 1e-300)
         self.rho = 0.1 * self.size * np.sqrt(d) / k
-        self.norms = [0.0, 0.0]
         self.T = self.D = np.empty((0, d))
 
     def start(self) -> Array:
@@ -175,8 +189,8 @@ class _Splitting:
         d = len(self.C)
         self.T = np.empty_like(z)
         self.T[:d] = self.fantope.nearest(z[:d])
-        for i, (start, stop) in enumerate(pairwise(self.parts)):
-            self.T[start:stop], self.norms[i] = _shrunk_norm(z[start:stop], self.weight / self.rho)
+        for start, stop in pairwise(self.parts):
+            self.T[start:stop] = _shrunk_norm(z[start:stop], self.weight / self.rho)
         self.D = z - self.T
         P = symmetric(self.S.T @ (self.T - self.D) + self.C / self.rho) / self.square
         moved: Array = _OVER_RELAXATION * (self.S @ P - self.T)
@@ -194,10 +208,6 @@ class _Splitting:
         self.rho *= factor
         self.fantope.rescale(factor)
         return self.T + self.D / factor
-
-    def result(self, n_iter: int) -> RelaxedProjection:
-        P = self.T[: len(self.C)]
-        return RelaxedProjection(P, np.square(self.norms), n_iter, max(self.residuals()))
 
 
 class _Acceleration:
@@ -228,22 +238,23 @@ class _Acceleration:
         return jumped
 
 
-def _shrunk_norm(M: Array, weight: float) -> tuple[Array, float]:
-    """Return the Y with the smallest |Y - M|_F^2 / 2 + weight |Y|^2, and its spectral norm.
+def _shrunk_norm(M: Array, weight: float) -> Array:
+    """Return the Y with the smallest |Y - M|_F^2 / 2 + weight |Y|^2, |Y| the spectral norm.
 
     Singular values above some level t are cut to it; t balances what is cut off against 2 weight t.
     """
     if not M.size:
-        return M, 0.0
-    squares, vectors = eigh(M.T @ M)
-    values = np.sqrt(np.maximum(squares[::-1], 0))
+        return M
+    vectors = eigh(M.T @ M)[1][:, ::-1]
+    scaled = M @ vectors
+    values = np.linalg.norm(scaled, axis=0)
     levels = np.cumsum(values) / (np.arange(1, len(values) + 1) + 2 * weight)
     n_cut = int(np.sum(values > levels))
     if n_cut == 0:
-        return M, float(values[0])
-    level = float(levels[n_cut - 1])
-    cut = vectors[:, ::-1][:, :n_cut]
-    return M - ((M @ cut) * (1 - level / values[:n_cut])) @ cut.T, level
+        return M
+    lost = 1 - levels[n_cut - 1] / values[:n_cut]
+    shrunk: Array = M - (scaled[:, :n_cut] * lost) @ vectors[:, :n_cut].T
+    return shrunk
 
 
 class _BoundedFantope:
@@ -259,7 +270,6 @@ class _BoundedFantope:
         self.tolerance = tolerance
         self._shift = 0.0
         self._last_change = 0.0
-        self._found: Array = np.empty((0, 0))
 
     def rescale(self, factor: float) -> None:
         """Follow a change of the penalty parameter."""
@@ -269,35 +279,44 @@ class _BoundedFantope:
         """Return the nearest matrix."""
         if self.bound is None:
             return to_fantope(A, self.rank)
+        search = _ShiftSearch(A, self.rank, self.bound, self.tolerance)
         before = self._shift
-        excess = self._excess(before, A)
-        if excess and not (excess < 0 and before == 0):
-            self._shift = self._root(before, excess, A)
-            self._last_change = abs(self._shift - before)
-        return self._found
+        self._shift = search.root(before, max(2 * self._last_change, self.bound))
+        self._last_change = abs(self._shift - before)
+        return search.matrix(self._shift)
 
-    def _root(self, shift: float, excess: float, A: Array) -> float:
-        """Return the shift at which the bound holds, 0 where it holds by itself; leave its matrix."""
-        step = max(2 * self._last_change, abs(excess))
-        other, value = shift, excess
-        while value and (value > 0) == (excess > 0):
-            shift, other = other, max(0.0, other + np.copysign(step, excess))
-            value = self._excess(other, A)
-            if other == 0 and value < 0:
-                return 0.0
-            step *= 4
-        if value:
-            other = brentq(
-                self._excess, shift, other, args=(A,), xtol=1e-15 * max(shift, other), maxiter=1_000
-            )
-            self._excess(other, A)
-        return other
 
-    def _excess(self, shift: float, A: Array) -> float:
+class _ShiftSearch:
+    """Find the shift at which to_fantope(A - shift e e') keeps a bound on its first entry."""
+
+    def __init__(self, A: Array, rank: int, bound: float, tolerance: float) -> None:
+        self.A, self.rank, self.bound, self.tolerance = A, rank, bound, tolerance
+        self._excess: dict[float, float] = {}
+        self._latest: tuple[float, Array] = np.nan, A
+
+    def matrix(self, shift: float) -> Array:
+        if self._latest[0] != shift:
+            shifted = self.A.copy()
+            shifted[0, 0] -= shift
+            self._latest = shift, to_fantope(shifted, self.rank)
+        return self._latest[1]
+
+    def excess(self, shift: float) -> float:
         """Return how far the first entry is above the bound, exactly 0 where that is within the tolerance."""
-        assert self.bound is not None
-        A = A.copy()
-        A[0, 0] -= shift
-        self._found = to_fantope(A, self.rank)
-        excess = float(self._found[0, 0]) - self.bound
-        return 0.0 if abs(excess) <= self.tolerance * self.bound else excess
+        if shift not in self._excess:
+            excess = float(self.matrix(shift)[0, 0]) - self.bound
+            self._excess[shift] = 0.0 if abs(excess) <= self.tolerance * self.bound else excess
+        return self._excess[shift]
+
+    def root(self, shift: float, step: float) -> float:
+        """Return the shift at which the bound just holds, 0 where it holds by itself; `shift` is a guess."""
+        upwards = self.excess(shift) > 0
+        other, furthest = shift, 1e15 * (1 + float(np.abs(self.A).max()))
+        while self.excess(other) and (self.excess(other) > 0) == upwards:
+            if (other == 0 and not upwards) or other > furthest:
+                return other
+            shift, other = other, max(0.0, other + step if upwards else other - step)
+            step *= 4
+        if not self.excess(other):
+            return other
+        return float(brentq(self.excess, shift, other, xtol=1e-15 * max(shift, other), maxiter=1_000))

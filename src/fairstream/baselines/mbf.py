@@ -77,11 +77,11 @@ class MbFPCA(LinearFairTransformer):
 
     Notes
     -----
-    Cost: O(n^2 k) a gradient, hundreds to thousands of them; memory O(n d), because the kernel is summed
-    in tiles. One or two columns of many rows cost O(n) a gradient, by Fourier series. Known weaknesses: two
-    groups only; not convex, so the answer depends on the start; small tau cannot be reached at larger k (10
-    columns, 1e-6) and the penalty runs away; the bound holds on the training rows, and MMD^2 of fresh rows
-    is larger by order 1/n.
+    Cost: O(n^2 k) a gradient for n distinct rows, hundreds to thousands of gradients; memory O(n d), because
+    the kernel is summed in tiles. One or two columns of many rows cost O(n) a gradient, by Fourier series.
+    Known weaknesses: two groups only; not convex, so the answer depends on the start; small tau cannot be
+    reached at larger k (10 columns, 1e-6) and the penalty runs away; the bound holds on the training rows,
+    and MMD^2 of fresh rows is larger by order 1/n.
 
     References
     ----------

@@ -21,6 +21,8 @@ from fairstream.baselines.fantope import penalised_projection, symmetric
 from fairstream.errors import FairstreamWarning, missing_extra
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
+_NO_ROOM = 1e-30  # a bound on the mean gap, relative to it, that leaves nothing beside rounding
+
 
 class OlfatAswaniFairPCA(LinearFairTransformer):
     """Bound the mean gap and penalise the covariance gap of a relaxed projection.
@@ -76,13 +78,14 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
 
     Notes
     -----
-    Cost: O(n d^2) to set up (no n x n centring matrices), then eigenvalues of three matrices of size d in
-    each iteration of ADMM, which uses that P (S + phi_0 I) P <= t_0 I bounds the norm of (S + phi_0 I)^(1/2)
-    P. A cvxpy solver works on semidefinite blocks of size 2d instead: minutes and 1 GB for d = 102, out of
-    reach for d = 400. Known weaknesses: two groups only; P is far from rank k (German, k = 2: leading
-    eigenvalues .23, .23, .22, .22; Adult, k = 2: .0474, .0474, .0474, .0473), so the leading eigenvectors of
-    P are a rounding of a flat spectrum: they carry none of the bounds except the mean at delta = 0, and move
-    with the solver's accuracy; the scale of the objective makes mu depend on n and d.
+    Cost: O(n d^2) to set up (no n x n centring matrices), then eigenvalues of three matrices of size d (a
+    few more for delta > 0) in each iteration of ADMM, which uses that P (S + phi_0 I) P <= t_0 I bounds the
+    norm of (S + phi_0 I)^(1/2) P. A cvxpy solver works on semidefinite blocks of size 2d instead: half a
+    minute and 700 MB for d = 102, out of reach for d = 400. Known weaknesses: two groups only; P is far from
+    rank k (German, k = 2: leading eigenvalues .23, .23, .22, .22; Adult, k = 2: .0474, .0474, .0474, .0473),
+    so the leading eigenvectors of P are a rounding of a flat spectrum: they carry none of the bounds except
+    the mean at delta = 0, and move with the solver's accuracy; the scale of the objective makes mu depend on
+    n and d.
 
     References
     ----------
@@ -123,9 +126,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         self.max_iter = max_iter
 
     def _solve(self, rows: GroupedRows) -> Learned:
-        if self.delta < 0 or self.mu < 0:
-            name, value = ("delta", self.delta) if self.delta < 0 else ("mu", self.mu)
-            raise ValueError(f"{name} is {value!r}: pass a number of at least 0")
+        self._check_numbers()
         mean = rows.X.mean(axis=0)
         if self.as_published:
             rows = _as_published(rows)
@@ -135,41 +136,51 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         covariance = scatter(rows.X)
         # <X'X, P> / (n |X|_F) in terms of the covariance: |X|_F^2 = n tr(covariance).
         objective = covariance / np.sqrt(max(len(rows.X) * np.trace(covariance), 1e-300))
-        basis, scale = self._coordinates(gap)
+        basis, bound = self._coordinates(gap)
         k = self._check_n_components(basis.shape[1], f"the mean constraint leaves {basis.shape[1]}")
-        P, solved = self._programme(basis, scale, objective, difference, gap, k)
+        if bound is not None and k > basis.shape[1] - 1 + bound:
+            raise ValueError(
+                f"n_components is {k} of {basis.shape[1]} features, delta is {self.delta!r}: so many cannot "
+                "avoid the direction of the mean gap; lower n_components or raise delta"
+            )
+        P, solved = self._programme(basis, bound, objective, difference, k)
         components = fix_signs(basis @ top_eigenvectors(P, k)[1]).T
         return learned_linear(components, mean, projection_=basis @ P @ basis.T, **solved)
 
-    def _coordinates(self, gap: Array) -> tuple[Array, Array]:
-        """Return an orthonormal basis for P, and the scale of each of its coordinates.
+    def _check_numbers(self) -> None:
+        for name, value in (("delta", self.delta), ("mu", self.mu)):
+            if not 0 <= value < np.inf:
+                raise ValueError(f"{name} is {value!r}: pass a number of at least 0")
+        if not self.tolerance > 0:
+            raise ValueError(f"tolerance is {self.tolerance!r}: pass a number above 0")
+        if not self.max_iter >= 1:
+            raise ValueError(f"max_iter is {self.max_iter!r}: pass an integer from 1")
 
-        For delta = 0 the gap's direction is left out. Otherwise it comes first, in small units: P is tiny
-        there, and a first-order solver is many times faster when all entries of its variable are alike.
+    def _coordinates(self, gap: Array) -> tuple[Array, float | None]:
+        """Return an orthonormal basis for P, and the bound on the first entry of P's diagonal in it, if any.
+
+        For delta = 0 the gap's direction is left out. Otherwise it comes first.
         """
         length = float(np.linalg.norm(gap))
-        if length == 0:
-            return np.eye(len(gap)), np.ones(len(gap))
+        if length <= self.delta:
+            return np.eye(len(gap)), None  # P <= I keeps the bound by itself
         others = scipy.linalg.null_space(gap[None, :])
-        if self.delta == 0:
-            return others, np.ones(others.shape[1])
-        scale = np.ones(len(gap))
-        scale[0] = min(1.0, np.sqrt(self.delta / length))
-        return np.column_stack([gap / length, others]), scale
+        bound = (self.delta / length) ** 2
+        if bound < _NO_ROOM:
+            return others, None
+        return np.column_stack([gap / length, others]), bound
 
     def _programme(
-        self, basis: Array, scale: Array, objective: Array, difference: Array, gap: Array, k: int
+        self, basis: Array, bound: float | None, objective: Array, difference: Array, k: int
     ) -> tuple[Array, Learned]:
         """Solve for P in the coordinates of `basis`; return it and what else is published."""
         values = eigh(difference)[0]
         identity = np.eye(len(difference))
         shifted = [difference + max(0.0, -values[0]) * identity, max(0.0, values[-1]) * identity - difference]
         roots = basis.T @ _root(shifted[0]), basis.T @ _root(shifted[1])
-        bound = float(self.delta**2 / (gap @ gap)) if self.delta > 0 and np.any(gap) else None
         inner = basis.T @ objective @ basis
-        if self.solver == "ADMM":
-            return self._by_admm(inner, roots, bound, k)
-        return self._by_cvxpy(inner, roots, bound, k, scale)
+        solve = self._by_admm if self.solver == "ADMM" else self._by_cvxpy
+        return solve(inner, roots, bound, k)
 
     def _by_admm(
         self, objective: Array, roots: tuple[Array, Array], bound: float | None, k: int
@@ -192,13 +203,16 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         }
 
     def _by_cvxpy(
-        self, objective: Array, roots: tuple[Array, Array], bound: float | None, k: int, scale: Array
+        self, objective: Array, roots: tuple[Array, Array], bound: float | None, k: int
     ) -> tuple[Array, Learned]:
         try:
             import cvxpy as cp
         except ImportError:
             raise missing_extra("cvxpy", "sdp", f'solver="{self.solver}"') from None
         size = len(objective)
+        # P is tiny along the gap: in small units there all entries are alike, which first-order solvers like.
+        scale = np.ones(size)
+        scale[0] = 1.0 if bound is None else bound**0.25
         scaled = cp.Variable((size, size), PSD=True)
         P = cp.multiply(np.outer(scale, scale), scaled)
         gaps = cp.Variable(2)
@@ -211,6 +225,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         explained = cp.sum(cp.multiply(objective, P))
         problem = cp.Problem(cp.Minimize(self.mu * cp.sum(gaps) - explained), constraints)
         self._run_solver(problem)
+        self._warn_unless_optimal(problem.status)
         solved = np.asarray(P.value)
         return symmetric(solved), {
             "covariance_gaps_": np.asarray(gaps.value),
@@ -219,11 +234,16 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         }
 
     def _run_solver(self, problem: Any) -> None:
-        """Solve the cvxpy problem in place; raise where there is no answer, warn where it is not exact."""
+        """Solve the cvxpy problem in place; raise where there is no answer."""
+        from cvxpy import installed_solvers
         from cvxpy.error import SolverError
 
+        if self.solver not in installed_solvers():
+            raise ValueError(
+                f'solver is {self.solver!r}: pass "ADMM", or what cvxpy has installed, {installed_solvers()}'
+            )
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # said below, in our words
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # said by us, in our words
             try:
                 problem.solve(solver=self.solver, **self._solver_options())
             except SolverError as error:
@@ -232,13 +252,12 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
             raise ValueError(
                 f"{self.solver} found no solution ({problem.status}): raise max_iter or tolerance"
             )
-        self._warn_unless_optimal(problem.status)
 
     def _warn_unless_optimal(self, status: str) -> None:
         if status != "optimal":
             warnings.warn(
-                f"{self.solver} stopped early ({status}): the constraints hold less exactly than "
-                f"tolerance = {self.tolerance:g}; raise max_iter",
+                f"{self.solver} stopped early ({status}), before a tolerance of {self.tolerance:g}: the "
+                "groups may differ more than they need to; raise max_iter",
                 FairstreamWarning,
                 stacklevel=6,
             )
