@@ -267,7 +267,7 @@ class _BoundedFantope:
     def __init__(self, rank: int, bound: float | None, tolerance: float) -> None:
         self.rank = rank
         self.bound = bound
-        self.tolerance = tolerance
+        self._search = None if bound is None else _ShiftSearch(rank, bound, tolerance)
         self._shift = 0.0
         self._last_change = 0.0
 
@@ -277,46 +277,55 @@ class _BoundedFantope:
 
     def nearest(self, A: Array) -> Array:
         """Return the nearest matrix."""
-        if self.bound is None:
+        if self.bound is None or self._search is None:
             return to_fantope(A, self.rank)
-        search = _ShiftSearch(A, self.rank, self.bound, self.tolerance)
         before = self._shift
-        self._shift = search.root(before, max(2 * self._last_change, self.bound))
+        self._shift, found = self._search.root(A, before, max(2 * self._last_change, self.bound))
         self._last_change = abs(self._shift - before)
-        return search.matrix(self._shift)
+        return found
 
 
 class _ShiftSearch:
     """Find the shift at which to_fantope(A - shift e e') keeps a bound on its first entry."""
 
-    def __init__(self, A: Array, rank: int, bound: float, tolerance: float) -> None:
-        self.A, self.rank, self.bound, self.tolerance = A, rank, bound, tolerance
-        self._excess: dict[float, float] = {}
+    def __init__(self, rank: int, bound: float, tolerance: float) -> None:
+        self.rank, self.bound, self.tolerance = rank, bound, tolerance
+        self._start(np.empty((0, 0)))
+
+    def root(self, A: Array, shift: float, step: float) -> tuple[float, Array]:
+        """Return the shift and its matrix; `shift` is a guess, `step` how far off it may be."""
+        self._start(A)
+        found = self._root(shift, step)
+        return found, self._matrix(found)
+
+    def _start(self, A: Array) -> None:
+        self._A = A
+        self._known: dict[float, float] = {}
         self._latest: tuple[float, Array] = np.nan, A
 
-    def matrix(self, shift: float) -> Array:
+    def _matrix(self, shift: float) -> Array:
         if self._latest[0] != shift:
-            shifted = self.A.copy()
+            shifted = self._A.copy()
             shifted[0, 0] -= shift
             self._latest = shift, to_fantope(shifted, self.rank)
         return self._latest[1]
 
-    def excess(self, shift: float) -> float:
+    def _excess(self, shift: float) -> float:
         """Return how far the first entry is above the bound, exactly 0 where that is within the tolerance."""
-        if shift not in self._excess:
-            excess = float(self.matrix(shift)[0, 0]) - self.bound
-            self._excess[shift] = 0.0 if abs(excess) <= self.tolerance * self.bound else excess
-        return self._excess[shift]
+        if shift not in self._known:
+            excess = float(self._matrix(shift)[0, 0]) - self.bound
+            self._known[shift] = 0.0 if abs(excess) <= self.tolerance * self.bound else excess
+        return self._known[shift]
 
-    def root(self, shift: float, step: float) -> float:
-        """Return the shift at which the bound just holds, 0 where it holds by itself; `shift` is a guess."""
-        upwards = self.excess(shift) > 0
-        other, furthest = shift, 1e15 * (1 + float(np.abs(self.A).max()))
-        while self.excess(other) and (self.excess(other) > 0) == upwards:
+    def _root(self, shift: float, step: float) -> float:
+        """Return the shift at which the bound just holds, 0 where it holds by itself."""
+        upwards = self._excess(shift) > 0
+        other, furthest = shift, 1e15 * (1 + float(np.abs(self._A).max()))
+        while self._excess(other) and (self._excess(other) > 0) == upwards:
             if (other == 0 and not upwards) or other > furthest:
                 return other
             shift, other = other, max(0.0, other + step if upwards else other - step)
             step *= 4
-        if not self.excess(other):
+        if not self._excess(other):
             return other
-        return float(brentq(self.excess, shift, other, xtol=1e-15 * max(shift, other), maxiter=1_000))
+        return float(brentq(self._excess, shift, other, xtol=1e-15 * max(shift, other), maxiter=1_000))
