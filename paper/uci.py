@@ -34,6 +34,7 @@ def missing(held: dict | None, needed: set[str], retry: bool) -> bool:
 
 def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: argparse.Namespace) -> str:
     """Fill in one split's cells, one method after the other."""
+    from uci_cells import gathered
     from uci_classify import Scorer
     from uci_measure import bandwidth_of, run_cell
 
@@ -42,9 +43,10 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
     split = paper_split(name, index)
     scorer = Scorer(split)
     bandwidths: dict[int, float] = {}
+    known = gathered(CELLS)
     for method, k in wanted:
         path = cell_file(name, index, method, k)
-        held = json.loads(path.read_text()) if path.exists() else {}
+        held = known.get((name, index, method, k), {})
         held.pop("error", None)
         if k not in bandwidths and ((options.mmd and "mmd2" not in held) or method.startswith("MbF")):
             bandwidths[k] = bandwidth_of(split, k)

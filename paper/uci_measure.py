@@ -16,7 +16,8 @@ from uci_classify import Scorer
 from uci_methods import Embedded, methods, plain_components
 
 from fairstream.audit.metrics import explained_variance_ratio
-from fairstream.audit.mmd import median_squared_distance, mmd2
+from fairstream.audit.mmd import mmd2
+from fairstream.distances import median_squared_distance
 
 CACHE = Path(__file__).parent / "cache"
 CELLS, EMBEDDED = CACHE / "uci", CACHE / "uci_embedded"

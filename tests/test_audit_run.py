@@ -12,9 +12,10 @@ from sklearn.svm import SVC
 
 from fairstream import FairStreamingPCA, GroupMoments, fair_components
 from fairstream.audit import audit, downstream, metrics
-from fairstream.audit.mmd import median_squared_distance, mmd2
+from fairstream.audit.mmd import mmd2
 from fairstream.audit.stream import ArrayBlocks, survey
 from fairstream.blocks import Block, encode_groups, take_rows
+from fairstream.distances import median_squared_distance
 from fairstream.fitting import fit_source
 from fairstream.sinks import open_like
 from fairstream.sources import open_source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from fairstream.baselines import (
 from fairstream.baselines.fantope import _capped_simplex
 from fairstream.baselines.stiefel import minimise, retract
 from fairstream.datasets import paper_split
+from fairstream.distances import median_squared_distance, upper_tiles
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import principal_angles
 
@@ -149,7 +151,7 @@ def test_kleindessner_gives_the_printed_german_cells(k, fraction, variance, disc
     cells = []
     for index in range(10):
         split = paper_split("german", index)
-        bandwidth = mmd.median_squared_distance(PCA(k).fit_transform(split.X_train))
+        bandwidth = median_squared_distance(PCA(k).fit_transform(split.X_train))
         model = KleindessnerFairPCA(k, fraction=fraction)
         model.fit(split.X_train, sensitive_features=split.groups_train)
         Z = model.transform(split.X_test)
@@ -430,7 +432,7 @@ def test_discrepancy_in_tiles_equals_the_whole_kernel_and_its_gradient(rows, mon
     X, groups = rows
     Z = (X - X.mean(axis=0))[:60, :2]
     weights = mmd.group_weights(np.flatnonzero(~groups[:60]), np.flatnonzero(groups[:60]), 60)
-    monkeypatch.setattr(mmd, "_TILE", 7)
+    monkeypatch.setattr(mmd, "upper_tiles", partial(upper_tiles, tile=7))
     value, gradient = mmd.mmd2(Z, weights, 5.0)
     assert value == pytest.approx(squared_discrepancy(Z, groups[:60], 5.0), rel=1e-10)
     step = np.random.default_rng(0).normal(size=Z.shape)
@@ -478,15 +480,17 @@ def test_mbf_counts_rows_that_are_alike_once(rows, monkeypatch):
     assert lost.mmd2_ != pytest.approx(squared_discrepancy(lost.transform(X), groups, 4.0), rel=1e-3)
 
 
-@pytest.mark.parametrize("n", [40, 41, 90])
-def test_median_by_bins_is_exact(n, monkeypatch):
-    rng = np.random.default_rng(n)
-    for Z in (rng.normal(size=(n, 3)), rng.integers(0, 2, size=(n, 2)).astype(float)):
-        pairs = np.triu_indices(n, 1)
-        expected = np.median(((Z[:, None] - Z[None]) ** 2).sum(axis=2)[pairs])
-        monkeypatch.setattr(mmd, "_MAX_LISTED", 5)
-        monkeypatch.setattr(mmd, "_TILE", 16)
-        assert mmd.median_squared_distance(Z) == pytest.approx(expected, rel=1e-9)
+def test_mbf_of_many_rows_takes_exponentials_in_single_precision_and_loses_nothing(rows, monkeypatch):
+    X, groups = rows
+    Z, weights = X[:, :4], mmd.group_weights(np.flatnonzero(~groups), np.flatnonzero(groups), len(X))
+    value, gradient = mmd.mmd2(Z, weights, 30.0)
+    monkeypatch.setattr(mmd, "_MANY_ROWS", 1)
+    single, slope = mmd.mmd2(Z, weights, 30.0)
+    assert single == pytest.approx(value, abs=1e-8)
+    np.testing.assert_allclose(slope, gradient, atol=1e-9)
+    assert single != value  # the control: another precision did run
+    monkeypatch.setattr(mmd, "_exp_single", lambda exponent: np.exp(exponent.astype("e")).astype(float))
+    assert mmd.mmd2(Z, weights, 30.0)[0] != pytest.approx(value, abs=1e-6)
 
 
 def test_stiefel_minimiser_finds_the_leading_eigenvectors():

@@ -13,7 +13,7 @@ from fairstream._version import __version__
 from fairstream.audit import views
 from fairstream.audit.downstream import GroupCodes, check_target, classify
 from fairstream.audit.metrics import relative_gap
-from fairstream.audit.mmd import Discrepancy, discrepancy, median_squared_distance
+from fairstream.audit.mmd import Discrepancy, discrepancy
 from fairstream.audit.probes import PROBES, ProbeResult, run_probes
 from fairstream.audit.report import (
     AuditReport,
@@ -43,6 +43,7 @@ from fairstream.audit.stream import (
 )
 from fairstream.audit.subjects import Subject, as_subjects, plain_parameter, plain_pca
 from fairstream.audit.variance import KeptVariance
+from fairstream.distances import median_squared_distance
 
 FloatArray = NDArray[np.floating[Any]]
 

@@ -16,9 +16,10 @@ from fairstream.baselines.base import (
     learned_linear,
     scatter,
 )
-from fairstream.baselines.mmd import group_weights, median_squared_distance, mmd2
+from fairstream.baselines.mmd import group_weights, mmd2
 from fairstream.baselines.spectral_mmd import n_products, spectral_mmd2
 from fairstream.baselines.stiefel import Objective, minimise, retract
+from fairstream.distances import median_squared_distance
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import fix_signs, top_eigenvectors
 
