@@ -35,7 +35,7 @@ def missing(held: dict | None, needed: set[str], retry: bool) -> bool:
 def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: argparse.Namespace) -> str:
     """Fill in one split's cells, one method after the other."""
     from uci_cells import gathered
-    from uci_classify import Scorer
+    from uci_classify import SHORT, Scorer
     from uci_measure import bandwidth_of, run_cell
 
     from fairstream.datasets import paper_split
@@ -50,11 +50,11 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
         held.pop("error", None)
         if k not in bandwidths and ((options.mmd and "mmd2" not in held) or method.startswith("MbF")):
             bandwidths[k] = bandwidth_of(split, k)
-        protocols = {
-            "": options.classifiers and "acc_mlp" not in held,
-            "honest_": options.classifiers and options.honest and "honest_acc_mlp" not in held,
+        unclassified = {
+            prefix: [short for short in SHORT.values() if f"{prefix}acc_{short}" not in held]
+            for prefix in protocols(options)
         }
-        cell = run_cell(name, index, scorer, method, k, bandwidths.get(k), protocols, options.time_cap)
+        cell = run_cell(name, index, scorer, method, k, bandwidths.get(k), unclassified, options.time_cap)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".part")
         draft.write_text(json.dumps({**held, **cell}, indent=1) + "\n")
@@ -62,14 +62,19 @@ def run_split(name: str, index: int, wanted: list[tuple[str, int]], options: arg
     return f"{name} split {index}: {len(wanted)} cells"
 
 
+def protocols(options: argparse.Namespace) -> list[str]:
+    """Return how to classify: as the paper (""), honestly ("honest_"), both or not at all."""
+    return [""] * options.classifiers + ["honest_"] * (options.classifiers and options.honest)
+
+
 def jobs(options: argparse.Namespace) -> list[tuple[str, int, list[tuple[str, int]]]]:
     from uci_cells import gathered
+    from uci_classify import SHORT
     from uci_methods import asked_for, methods
 
     known = gathered(CELLS)
-    needed = {"acc_mlp"} if options.classifiers else {"seconds"}
-    needed |= {"mmd2"} if options.mmd else set()
-    needed |= {"honest_acc_mlp"} if options.classifiers and options.honest else set()
+    needed = {"seconds"} | ({"mmd2"} if options.mmd else set())
+    needed |= {f"{prefix}acc_{short}" for prefix in protocols(options) for short in SHORT.values()}
     found = []
     for name in options.datasets:
         for split in range(options.first_split, options.splits):

@@ -28,7 +28,7 @@ Cost = dict[str, Any]  # seconds and megabytes, or error
 
 def run_one(name: str, split: Any, method: str, k: int, time_cap: int) -> Cost:
     """Fit in a process of its own, whose processor time is limited."""
-    cell = run_cell(name, 0, Scorer(split), method, k, None, {"": False, "honest_": False}, time_cap)
+    cell = run_cell(name, 0, Scorer(split), method, k, None, {}, time_cap)
     if "error" in cell:
         return {"error": cell["error"]}
     return {"seconds": cell["cpu_seconds"], "megabytes": cell["peak_mb"]}

@@ -22,6 +22,7 @@ from fairstream.distances import median_squared_distance
 CACHE = Path(__file__).parent / "cache"
 CELLS, EMBEDDED = CACHE / "uci", CACHE / "uci_embedded"
 Cell = dict[str, Any]
+Wanted = dict[str, list[str]]  # protocol, the paper's ("") or the honest one ("honest_"), -> classifiers
 
 
 def embedded_file(name: str, method: str, k: int) -> Path:
@@ -51,8 +52,10 @@ def bandwidth_of(split: Any, k: int) -> float:
     return median_squared_distance(split.X_train @ plain_components(split, k))
 
 
-def measure(scorer: Scorer, embedded: Embedded, bandwidth: float | None, protocols: dict[str, bool]) -> Cell:
-    """Return the numbers of one embedding; `protocols`: classify as the paper (""), honestly ("honest_")?"""
+def measure(
+    scorer: Scorer, embedded: Embedded, bandwidth: float | None, wanted: Wanted | None = None
+) -> Cell:
+    """Return the numbers of one embedding: without a bandwidth no MMD^2, and the wanted classifiers only."""
     result: Cell = {}
     split = scorer.split
     if embedded.V is not None:
@@ -60,10 +63,9 @@ def measure(scorer: Scorer, embedded: Embedded, bandwidth: float | None, protoco
     if embedded.V is not None and bandwidth is not None:
         result["mmd2"] = mmd2(embedded.test, split.groups_test == 1, bandwidth)
     fitted_on = {"": (embedded.test, split.y_test), "honest_": (embedded.train, split.y_train)}
-    for prefix, (rows, labels) in fitted_on.items():
-        if protocols[prefix]:
-            scores = scorer.scores(rows, labels, embedded.test)
-            result |= {prefix + metric: value for metric, value in scores.items()}
+    for prefix, classifiers in (wanted or {}).items():
+        scores = scorer.scores(*fitted_on[prefix], embedded.test, classifiers)
+        result |= {prefix + metric: value for metric, value in scores.items()}
     return result
 
 
@@ -74,7 +76,7 @@ def run_cell(
     method: str,
     k: int,
     bandwidth: float | None,
-    protocols: dict[str, bool],
+    wanted: Wanted,
     time_cap: float | None,
 ) -> Cell:
     """Fit and measure one method on one split; a failure, or no answer within the cap, is a result too.
@@ -82,7 +84,7 @@ def run_cell(
     With a cap the work is done in a process of its own, which can be ended inside a solver and whose cost is
     that of the fit alone.
     """
-    steps = _fit_then_measure(name, index, scorer, method, k, bandwidth, protocols, time_cap is not None)
+    steps = _fit_then_measure(name, index, scorer, method, k, bandwidth, wanted, time_cap is not None)
     if time_cap is None:
         return {key: value for step in steps for key, value in step.items()}
     context = multiprocessing.get_context("fork")
@@ -121,7 +123,7 @@ def _fit_then_measure(
     method: str,
     k: int,
     bandwidth: float | None,
-    protocols: dict[str, bool],
+    wanted: Wanted,
     alone: bool,
 ) -> Iterator[Cell]:
     before = peak_bytes(reset=True) if alone else 0
@@ -138,4 +140,4 @@ def _fit_then_measure(
     if index == 0:
         keep_embedded(embedded, name, method, k)
     yield fitted
-    yield measure(scorer, embedded, bandwidth, protocols)
+    yield measure(scorer, embedded, bandwidth, wanted)

@@ -1,4 +1,4 @@
-"""How far cells move by what the paper leaves open: signs of V for the MLP, random starts of FNPM, seeds.
+"""How far cells move by what the paper leaves open: signs of V for the MLP, seeds.
 
     python paper/uci_scatter.py --datasets german
 
@@ -17,7 +17,7 @@ import numpy as np
 from uci_cells import NAMES, compare, gathered
 from uci_classify import Scorer
 from uci_measure import bandwidth_of, measure
-from uci_methods import PRINTED_M, Embedded, asked_for, check_patterns, methods, ours, rival
+from uci_methods import Embedded, asked_for, check_patterns, methods, rival
 from uci_verdicts import N_SPLITS, SCATTER, Key
 
 from fairstream.baselines import INLP, RLACE
@@ -28,8 +28,6 @@ REPETITIONS = range(1, 6)
 def varied(key: Key) -> str:
     """Say what is left open in this cell."""
     _, _, method, metric = key
-    if "FNPM" in method:
-        return "random starts"
     if method in ("INLP", "RLACE"):
         return "seeds"
     return "signs of V" if metric.endswith("mlp") else ""
@@ -41,9 +39,6 @@ def repetition(name: str, key: Key, split: Any, seed: int) -> Embedded:
     if method in ("INLP", "RLACE"):
         system = {"INLP": INLP, "RLACE": RLACE}[method]
         return rival(system(k, variant="paper", random_state=seed), split)
-    if "FNPM" in method:
-        m = next((m for m in PRINTED_M[name] if f"m={m})" in method), 0)
-        return ours(split, k, m, solver="power", power_steps=(100, 100), random_state=seed)
     first = methods(name)[method](split, k, None)
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], first.test.shape[1])
     return Embedded(first.train * signs, first.test * signs, None if first.V is None else first.V * signs)
@@ -52,12 +47,12 @@ def repetition(name: str, key: Key, split: Any, seed: int) -> Embedded:
 def cells(name: str, keys: list[Key], splits: list[Any], seed: int) -> dict[Key, float]:
     """Return one repetition of the cells of one method: each the mean over the splits."""
     metrics = {metric for *_, metric in keys}
-    classify = bool(metrics - {"var", "mmd2"})
+    classifiers = sorted({metric.split("_")[1] for metric in metrics - {"var", "mmd2"}})
     measured = []
     for split in splits:
         bandwidth = bandwidth_of(split, keys[0][1]) if "mmd2" in metrics else None
         embedded = repetition(name, keys[0], split, seed)
-        measured.append(measure(Scorer(split), embedded, bandwidth, {"": classify, "honest_": False}))
+        measured.append(measure(Scorer(split), embedded, bandwidth, {"": classifiers}))
     return {key: round(float(np.mean([values[key[3]] for values in measured])), 4) for key in keys}
 
 

@@ -24,11 +24,25 @@ TITLES = ("%Var", "MMD²", "kSVM %Acc", "kSVM Δ_DP", "lSVM %Acc", "lSVM Δ_DP",
 KS = (2, 10)
 PREAMBLE = """# The UCI tables, cell by cell
 
-Each cell: paper value → our value, mean(population std) over the splits run. `=` equal to the last printed
-digit over ten splits, `≈` within tolerance, `~` agrees on fewer than ten splits, `≠` differs, `!` the
-paper's cell is invalid, `·` not run, `–` no number; [n] is the reason, below the table. Classifiers are
-fitted and scored on the test rows, as in the paper; the honest tables further down fit on train rows.
+Each cell: paper value → our value, mean(population std) over the splits run, and the difference of the means.
+`=` equal to the last printed digit over ten splits, `≈` within tolerance, `~` agrees on fewer than ten
+splits, `≠` differs, `!` the paper's cell is invalid, `·` not run, `–` no number; [n] is the reason, below the
+table. Classifiers are fitted and scored on the test rows, as in the paper; the honest tables further down fit
+on train rows.
 """
+
+LATEX_PREAMBLE = """The UCI tables, cell by cell, written by paper/uci.py; needs booktabs.
+Raised in the row "here": = equal to the last printed digit, \\approx within tolerance, \\sim agrees on fewer
+than ten splits, \\neq differs, ! the paper's cell is invalid, \\cdot not run; the number is the reason."""
+LATEX_MARKS = {
+    "equal": "=",
+    "within tolerance": r"\approx",
+    "agrees on fewer splits": r"\sim",
+    "differs": r"\neq",
+    "paper cell invalid": "!",
+    "no number in the paper": "",
+    "not run": r"\cdot",
+}
 
 
 def shown(values: tuple[float, ...], metric: str) -> str:
@@ -56,14 +70,30 @@ def printed_table(dataset: str, k: int, compared: dict[Key, Cell]) -> list[str]:
 
 
 def _cell_text(cell: Cell, metric: str, reasons: dict[str, int]) -> str:
-    printed, judgement = cell.printed, cell.judgement
-    paper = printed.note or "–"
-    if printed.mean is not None:
-        paper = _number(printed.mean, printed.std or 0.0, metric)
-    mark = MARKS[judgement.verdict]
-    if judgement.reason:
-        mark += f" [{reasons.setdefault(judgement.reason, len(reasons) + 1)}]"
-    return f"{paper} → {shown(cell.ours, metric)} {mark.strip()}".strip()
+    mark = MARKS[cell.judgement.verdict]
+    if cell.judgement.reason:
+        mark += f" [{_footnote(cell, reasons)}]"
+    both = f"{_printed_text(cell, metric)} → {shown(cell.ours, metric)} {_difference(cell, metric)}"
+    return f"{both.strip()} {mark.strip()}".strip()
+
+
+def _printed_text(cell: Cell, metric: str) -> str:
+    if cell.printed.mean is None:
+        return cell.printed.note or "–"
+    return _number(cell.printed.mean, cell.printed.std or 0.0, metric)
+
+
+def _difference(cell: Cell, metric: str) -> str:
+    """Our mean, rounded as the paper's, minus the paper's."""
+    if cell.printed.mean is None or cell.mean is None:
+        return ""
+    digits = DIGITS[metric]
+    return f"{round(cell.mean, digits) - cell.printed.mean + 0.0:+.{digits}f}".replace("-", "−")
+
+
+def _footnote(cell: Cell, reasons: dict[str, int]) -> int:
+    """Return the number of the cell's reason, a new one where it is the first to have it."""
+    return reasons.setdefault(cell.judgement.reason, len(reasons) + 1)
 
 
 def measured_table(
@@ -130,18 +160,47 @@ def _failures(runs: Runs) -> list[str]:
 
 
 def latex(compared: dict[Key, Cell]) -> str:
-    """Our values in the paper's layout: one block of rows per data set and k."""
-    lines: list[str] = []
+    """One table per data set and k in the paper's layout, every method with three rows."""
+    lines = [f"% {line}".rstrip() for line in LATEX_PREAMBLE.splitlines()]
     for dataset in NAMES.values():
         for k in KS:
-            lines += [r"\begin{tabular}{l" + "r" * len(METRICS) + "}", r"\toprule"]
-            titles = " & ".join(title.replace("%", r"\%") for title in TITLES)
-            lines.append(f"{dataset}, $k={k}$ & {titles} \\\\ \\midrule")
+            reasons: dict[str, int] = {}
+            lines += [r"\begin{tabular}{ll" + "r" * len(METRICS) + "}", r"\toprule"]
+            lines.append(f"{dataset}, $k={k}$ & & " + " & ".join(map(_escaped, TITLES)) + r" \\ \midrule")
             for method in dict.fromkeys(key[2] for key in compared if key[:2] == (dataset, k)):
-                cells = [shown(compared[dataset, k, method, metric].ours, metric) for metric in METRICS]
-                lines.append(f"{method} & " + " & ".join(cells) + r" \\")
-            lines += [r"\bottomrule", r"\end{tabular}", ""]
-    return "\n".join(lines).replace("–", "--").replace("²", "$^2$").replace("Δ_DP", r"$\Delta_{DP}$")
+                cells = [compared[dataset, k, method, metric] for metric in METRICS]
+                lines += _latex_rows(method, cells, reasons)
+            lines += [r"\bottomrule", r"\end{tabular}", "", r"\begin{enumerate}"]
+            lines += [rf"\item[{number}] {_escaped(reason)}." for reason, number in reasons.items()]
+            lines += [r"\end{enumerate}", ""]
+    return "\n".join(lines)
+
+
+def _latex_rows(method: str, cells: list[Cell], reasons: dict[str, int]) -> list[str]:
+    by_metric = list(zip(cells, METRICS, strict=True))
+    rows = {
+        "paper": [_printed_text(cell, metric) for cell, metric in by_metric],
+        "here": [shown(cell.ours, metric) for cell, metric in by_metric],
+        "difference": [_difference(cell, metric) for cell, metric in by_metric],
+    }
+    marked = []
+    for text, cell in zip(rows["here"], cells, strict=True):
+        number = _footnote(cell, reasons) if cell.judgement.reason else ""
+        mark = f"{LATEX_MARKS[cell.judgement.verdict]}{number}"
+        marked.append(_escaped(text) + (f"$^{{{mark}}}$" if mark else ""))
+    lines = []
+    for name, texts in rows.items():
+        texts = marked if name == "here" else [*map(_escaped, texts)]
+        lines.append(f"{method if name == 'paper' else ''} & {name} & " + " & ".join(texts) + r" \\")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """Return text for LaTeX."""
+    symbols = {"%": r"\%", "Δ_DP": r"$\Delta_{DP}$", "–": "--", "²": "$^2$", "−": "$-$"}
+    for symbol, command in symbols.items():
+        text = text.replace(symbol, command)
+    return text
 
 
 def write_tables(folder: Path | None) -> str:

@@ -127,7 +127,7 @@ def cause(key: Key) -> str:
     if method.startswith("Olfat"):
         of_method = "solved by ADMM, there by Mosek: V rounds a flat spectrum of P, which shows the accuracy"
     if "FNPM" in method:
-        of_method = "100 + 100 power steps are not converged: V depends on the random start"
+        of_method = "from the same start in double precision, there in single: 100 + 100 steps, not converged"
     of_metric = {
         "mlp": "the MLP's fit depends on signs and basis of V, and on the library's version",
         "lsvm": "another stopping rule than that of fitcsvm",
