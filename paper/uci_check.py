@@ -60,13 +60,14 @@ def compare_split(name: str, index: int, ks: tuple[int, ...] = (2, 10)) -> list[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported: a process is one thread
     from uci_cells import NAMES
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 
     parser.add_argument("--datasets", nargs="+", default=[*NAMES], choices=[*NAMES])
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     started, found = time.perf_counter(), []
     with ProcessPoolExecutor(options.workers) as pool:
         running = {

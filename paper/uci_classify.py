@@ -25,8 +25,8 @@ Scores = dict[str, float]
 class Scorer:
     """Classify the embeddings of one split; those that agree to rounding are classified once.
 
-    Several rows of the tables are the same embedding: Kleindessner's mean version is ours, and up to 512
-    features the sketch is exact. (With a time cap every cell is a process of its own, and classified.)
+    Several rows of the tables can be the same embedding: up to 512 features the sketch drops nothing and is
+    the exact solver's. (With a time cap every cell is a process of its own, and classified.)
     """
 
     def __init__(self, split: Any) -> None:

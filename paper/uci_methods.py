@@ -85,7 +85,10 @@ def in_basis(split: Any, V: np.ndarray, published: np.ndarray) -> Embedded:
 
     Only the MLP sees the difference, its first weights being drawn by column.
     """
-    return with_components(split, V @ (V.T @ published))
+    rotation = V.T @ published
+    if not np.allclose(rotation.T @ rotation, np.eye(len(rotation)), atol=1e-8):
+        raise ValueError("the published basis spans another subspace")
+    return with_components(split, V @ rotation)
 
 
 def ours(split: Any, k: int, m: int, **options: Any) -> Embedded:

@@ -42,7 +42,7 @@ def split_key(key: Key) -> tuple[Key, Key]:
 
 
 def normal(key: Key, shape: tuple[int, int]) -> np.ndarray:
-    """Return standard normal numbers, of single precision as there."""
+    """Return standard normal numbers, to single precision those of JAX."""
     bits = threefry(key, np.arange(shape[0] * shape[1]))
     mantissa = (bits >> np.uint32(9)) | np.uint32(0x3F800000)  # numbers from 1 to 2
     least = np.nextafter(np.float32(-1), np.float32(0))

@@ -36,7 +36,7 @@ from fairstream.baselines.fantope import _capped_simplex
 from fairstream.baselines.stiefel import minimise, retract
 from fairstream.datasets import paper_split
 from fairstream.distances import median_squared_distance, upper_tiles
-from fairstream.errors import FairstreamWarning
+from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import principal_angles
 
 
@@ -458,7 +458,7 @@ def test_mbf_is_the_same_with_either_form_of_the_discrepancy(rows, monkeypatch):
     X, groups = rows
     model = MbFPCA(1, tau=1e-3, random_state=0)
     series = clone(model).fit(X, sensitive_features=groups).components_
-    monkeypatch.setattr(mbf, "n_products", lambda *_: len(X) + 1)
+    monkeypatch.setattr(mbf, "is_cheaper", lambda *_: False)
     tiles = clone(model).fit(X, sensitive_features=groups).components_
     assert principal_angles(series.T, tiles.T)[0] < 1e-4
 
@@ -478,6 +478,37 @@ def test_mbf_counts_rows_that_are_alike_once(rows, monkeypatch):
     monkeypatch.setattr(mbf, "_distinct", lambda X, weights: (X[::2], weights[::2]))  # the control: rows lost
     lost = clone(model).fit(X, sensitive_features=groups)
     assert lost.mmd2_ != pytest.approx(squared_discrepancy(lost.transform(X), groups, 4.0), rel=1e-3)
+
+
+def test_discrepancy_shared_among_threads_equals_that_of_one(rows, monkeypatch):
+    X, groups = rows
+    Z, weights = X[:, :3], mmd.group_weights(np.flatnonzero(~groups), np.flatnonzero(groups), len(X))
+    monkeypatch.setattr(mmd, "upper_tiles", partial(upper_tiles, tile=64))
+    monkeypatch.setattr(mmd, "shares", lambda total, work: [slice(0, total)])
+    value, gradient = mmd.mmd2(Z, weights, 9.0)
+    monkeypatch.setattr(mmd, "shares", lambda total, work: [slice(0, 9), slice(9, 20), slice(20, total)])
+    shared, slope = mmd.mmd2(Z, weights, 9.0)
+    assert shared == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(slope, gradient, atol=1e-15)
+    monkeypatch.setattr(mmd, "shares", lambda total, work: [slice(0, 9), slice(20, total)])  # the control
+    assert mmd.mmd2(Z, weights, 9.0)[0] != pytest.approx(value, rel=1e-3)
+
+
+def test_olfat_as_published_refuses_to_lose_a_group(rows):
+    X, _ = rows
+    with pytest.raises(NotEnoughGroupsError, match="drops the first row"):
+        OlfatAswaniFairPCA(2, as_published=True).fit(X, sensitive_features=np.arange(len(X)) == 0)
+    with pytest.raises(ValueError, match=r"max_iter is 2\.5"):
+        OlfatAswaniFairPCA(2, max_iter=2.5).fit(X, sensitive_features=X[:, 0] > 0)
+
+
+def test_series_is_left_where_it_would_take_many_waves():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(4_000, 1))
+    assert spectral_mmd.is_cheaper(Z, 2.0)
+    Z[0] = 700.0
+    assert not spectral_mmd.is_cheaper(Z, 2.0)
+    assert not spectral_mmd.is_cheaper(rng.normal(size=(300, 2)), 1e-18)  # a product beyond 64 bits
 
 
 def test_mbf_of_many_rows_takes_exponentials_in_single_precision_and_loses_nothing(rows, monkeypatch):

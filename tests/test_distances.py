@@ -42,3 +42,21 @@ def test_the_bandwidth_is_the_median_over_all_pairs(n_rows, keep):
 def test_the_bandwidth_survives_ties():
     Z = np.random.default_rng(0).integers(0, 2, size=(400, 3)).astype(float)
     assert median_squared_distance(Z, keep=100) == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("n_equal", [2_900, 3_200])
+def test_the_bandwidth_of_mostly_equal_rows_is_zero(n_equal):
+    Z = np.random.default_rng(0).normal(size=(3_200, 2)) + 3.3
+    Z[:n_equal] = Z[0]
+    assert median_squared_distance(Z) == 0.0
+    half = np.random.default_rng(0).permutation(3_200) < 1_600  # the control: half of the pairs are apart
+    Z[half] = Z[0] + [3.0, 4.0]
+    Z[~half] = Z[1]
+    assert median_squared_distance(Z, keep=100) == pytest.approx(np.sum((Z[half][0] - Z[1]) ** 2), rel=1e-9)
+
+
+def test_a_far_row_does_not_hide_the_distances_of_the_others():
+    Z = np.random.default_rng(0).normal(size=(200, 2))
+    expected = median_squared_distance(Z)
+    Z[0] *= 1e6
+    assert median_squared_distance(Z) == pytest.approx(expected, rel=0.05)

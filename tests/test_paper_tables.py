@@ -94,6 +94,48 @@ def test_written_tables_are_in_step_with_the_kept_cells(compared):
 
     text = uci_tables.markdown(compared, uci_cells.runs_of(uci_cells.gathered()))
     assert (PAPER / "results" / "uci.md").read_text() == text, "run: python paper/uci.py --tables"
+    assert (PAPER / "results" / "uci.tex").read_text() == uci_tables.latex(compared)
+
+
+def test_leaks_are_those_of_the_kept_fits():
+    import uci_cells
+    import uci_leakage
+
+    cells, leaks = uci_cells.gathered(), uci_leakage.kept()
+    stale = [key for key, leak in leaks.items() if not uci_leakage.is_current(key, leak, cells)]
+    assert not stale
+    assert sum("var" in leak for leak in leaks.values()) >= 100
+    other = {**leaks["german | PCA | 2"], "var": 1.0}  # the control
+    assert not uci_leakage.is_current("german | PCA | 2", other, cells)
+
+
+def test_a_cell_is_completed_only_where_its_fit_is_the_same():
+    from uci import completed
+
+    held = {"var": 10.0, "mmd2": 0.5, "acc_ksvm": 70.0, "acc_lsvm": 71.0, "seconds": 1.0, "cpu_seconds": 0.9}
+    asked = []
+
+    def fit_of(variance, **more):
+        def fit(wanted):
+            asked.append(wanted)
+            return {"var": variance, "seconds": 2.0} | {f"acc_{short}": 1.0 for short in wanted[""]} | more
+
+        return fit
+
+    same = completed(held, fit_of(10.0), [""])
+    assert same == {
+        "var": 10.0,
+        "mmd2": 0.5,
+        "acc_ksvm": 70.0,
+        "acc_lsvm": 71.0,
+        "acc_mlp": 1.0,
+        "seconds": 2.0,
+    }
+    assert asked == [{"": ["mlp"]}]
+    moved = completed(held, fit_of(10.1), [""])
+    assert moved == {"var": 10.1, "acc_ksvm": 1.0, "acc_lsvm": 1.0, "acc_mlp": 1.0, "seconds": 2.0}
+    assert completed(held, lambda wanted: {"error": "too long"}, [""]) == held
+    assert completed({}, lambda wanted: {"error": "too long"}, [""]) == {"error": "too long"}
 
 
 def test_the_page_is_in_step_with_the_results():

@@ -72,7 +72,8 @@ def median_squared_distance(Z: ArrayLike, *, tile: int = TILE, keep: int = KEPT_
     """Return the exact median of |z_i - z_j|^2 over all pairs i < j: the paper's bandwidth, 2 sigma^2.
 
     Memory is O(tile^2 + keep). A bracket around the median is drawn from a sample of pairs, then narrowed by
-    passes over the tiles until at most `keep` distances lie inside it; those are sorted.
+    passes over the tiles until at most `keep` distances lie inside it; those are sorted. What is no more than
+    the rounding of |z_i|^2 counts as 0.
 
     Examples
     --------
@@ -84,18 +85,22 @@ def median_squared_distance(Z: ArrayLike, *, tile: int = TILE, keep: int = KEPT_
     if n_pairs == 0:
         raise ValueError(f"Z has {len(Z)} rows: a distance needs at least two")
     ranks = ((n_pairs - 1) // 2, n_pairs // 2)
+    noise = _rounding(Z)
     low, high = _first_bracket(Z, n_pairs, keep)
     while True:
+        high = max(high, noise)
         below, counts, inside = _scan(Z, low, high, tile, keep)
         if not below <= ranks[0] <= ranks[1] < below + counts.sum():
             low, high = 0.0, _distance_bound(Z)
             continue
         if inside is not None:
-            middle = np.sort(inside)[[rank - below for rank in ranks]]
-            return float(middle.mean())
+            median = float(np.sort(inside)[[rank - below for rank in ranks]].mean())
+            return median if median > noise else 0.0
         edges = np.linspace(low, high, _BINS + 1)
         first, last = (int(np.searchsorted(np.cumsum(counts), rank - below, "right")) for rank in ranks)
         narrowed = edges[max(first - 1, 0)], edges[min(last + 2, _BINS)]
+        if narrowed[1] <= noise:
+            return 0.0
         if narrowed == (low, high) or narrowed[1] - narrowed[0] < _TIE * narrowed[1]:
             return float(sum(narrowed) / 2)  # the middle distances are equal to rounding
         low, high = narrowed
@@ -133,6 +138,12 @@ def _first_bracket(Z: FloatArray, n_pairs: int, keep: int) -> tuple[float, float
     margin = 4 * 0.5 / np.sqrt(n_sampled)
     low, high = np.quantile(sampled, [0.5 - margin, 0.5 + margin])
     return float(low) * (1 - 1e-9), float(high) * (1 + 1e-9) or 1.0  # wider than a tie's rounding
+
+
+def _rounding(Z: FloatArray) -> float:
+    """Return up to which size the squared distance of equal rows may be: rounding of a usual row's square."""
+    usual = max(float(np.median(np.einsum("ij,ij->i", Z, Z))), 1e-8 * _distance_bound(Z))
+    return float(8 * np.finfo(float).eps * usual)
 
 
 def _distance_bound(Z: FloatArray) -> float:

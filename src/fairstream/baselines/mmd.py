@@ -44,7 +44,8 @@ def _exp_single(exponent: Array) -> Array:
 
     Each is off by about 6e-8, at random but for a few 1e-9: the latter is what is left in a weighted mean.
     """
-    exponent[...] = np.exp(exponent.astype(np.float32))
+    with np.errstate(over="ignore"):  # minus infinity serves as well: its exponential is 0
+        exponent[...] = np.exp(exponent.astype(np.float32))
     return exponent
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fairstream.baselines.base import (
     spread,
 )
 from fairstream.baselines.fantope import penalised_projection, symmetric
-from fairstream.errors import FairstreamWarning, missing_extra
+from fairstream.errors import FairstreamWarning, NotEnoughGroupsError, missing_extra
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
 _NO_ROOM = 1e-30  # a bound on the mean gap, relative to it, that leaves nothing beside rounding
@@ -131,6 +132,10 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         if self.as_published:
             rows = _as_published(rows)
         first, second = rows.two_groups()
+        if not (len(first) and len(second)):
+            raise NotEnoughGroupsError(
+                "as_published drops the first row, the only one of its group here: order the rows otherwise"
+            )
         gap = rows.mean_gap()
         difference = scatter(rows.X[second]) - scatter(rows.X[first])
         covariance = scatter(rows.X)
@@ -153,7 +158,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
                 raise ValueError(f"{name} is {value!r}: pass a number of at least 0")
         if not self.tolerance > 0:
             raise ValueError(f"tolerance is {self.tolerance!r}: pass a number above 0")
-        if not self.max_iter >= 1:
+        if not (isinstance(self.max_iter, Integral) and self.max_iter >= 1):
             raise ValueError(f"max_iter is {self.max_iter!r}: pass an integer from 1")
 
     def _coordinates(self, gap: Array) -> tuple[Array, float | None]:

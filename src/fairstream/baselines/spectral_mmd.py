@@ -13,19 +13,22 @@ w'Kw = sum_pq c_p c_q F_pq^2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, pi, sqrt
+from math import ceil, pi, prod, sqrt
 
 import numpy as np
 
 from fairstream.baselines.base import Array
 
+_MOST_WAVES = 256  # some kilobytes a row
 _REACH = 6.2  # exp(-6.2^2) is 2e-17: the margin, and half the last frequency, in units of sqrt(b)
 
 
-def n_products(Z: Array, bandwidth: float) -> int:
-    """Return how many products of waves each row takes."""
-    counts = (2 * _n_frequencies(_width(column, bandwidth), bandwidth) + 1 for column in Z.T)
-    return int(np.prod([*counts]))
+def is_cheaper(Z: Array, bandwidth: float) -> bool:
+    """Whether a row takes fewer products of waves than there are rows, and few waves to hold."""
+    if Z.shape[1] > 2:
+        return False
+    counts = [2 * _n_frequencies(_width(column, bandwidth), bandwidth) + 1 for column in Z.T]
+    return prod(counts) <= len(Z) and sum(counts) <= _MOST_WAVES
 
 
 def spectral_mmd2(Z: Array, weights: Array, bandwidth: float) -> tuple[float, Array]:
