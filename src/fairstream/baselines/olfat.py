@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -158,7 +157,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
                 raise ValueError(f"{name} is {value!r}: pass a number of at least 0")
         if not self.tolerance > 0:
             raise ValueError(f"tolerance is {self.tolerance!r}: pass a number above 0")
-        if not (isinstance(self.max_iter, Integral) and self.max_iter >= 1):
+        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
             raise ValueError(f"max_iter is {self.max_iter!r}: pass an integer from 1")
 
     def _coordinates(self, gap: Array) -> tuple[Array, float | None]:
