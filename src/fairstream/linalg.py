@@ -361,6 +361,8 @@ def orthonormal_complement_part(U: FloatArray, A: FloatArray) -> FloatArray:
 def fix_signs(V: FloatArray) -> FloatArray:
     """Flip columns so that the entry of largest size in each is positive: signs that do not depend on luck.
 
+    But for ties: where two entries are equal but for their sign, as one-hot pairs have it, rounding decides.
+
     Examples
     --------
     >>> fix_signs(np.array([[0.6], [-0.8]]))
