@@ -524,6 +524,19 @@ def test_mbf_of_many_rows_takes_exponentials_in_single_precision_and_loses_nothi
     assert mmd.mmd2(Z, weights, 30.0)[0] != pytest.approx(value, abs=1e-6)
 
 
+def test_stiefel_minimiser_gets_past_the_noise_of_values():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(20, 20))
+    C, start = A @ A.T / 20, retract(rng.normal(size=(20, 3)))
+
+    def noisy(V):
+        return -float(np.sum(V * (C @ V))) + 1e-9 * rng.uniform(-1, 1), -2 * C @ V
+
+    stuck = minimise(noisy, start, tolerance=1e-7, max_iter=500)
+    assert stuck.gradient_norm > 1e-7  # the control
+    assert minimise(noisy, start, tolerance=1e-7, max_iter=500, noise=2e-9).gradient_norm <= 1e-7
+
+
 def test_stiefel_minimiser_finds_the_leading_eigenvectors():
     rng = np.random.default_rng(0)
     A = rng.normal(size=(20, 20))

@@ -16,7 +16,7 @@ from fairstream.baselines.base import (
     learned_linear,
     scatter,
 )
-from fairstream.baselines.mmd import group_weights, mmd2
+from fairstream.baselines.mmd import group_weights, mmd2, value_noise
 from fairstream.baselines.spectral_mmd import is_cheaper, spectral_mmd2
 from fairstream.baselines.stiefel import Objective, minimise, retract
 from fairstream.distances import median_squared_distance
@@ -169,13 +169,20 @@ class MbFPCA(LinearFairTransformer):
         """Run the penalty rounds from a minimum of the discrepancy alone."""
         starts = [retract(random.standard_normal(V_pca.shape)) for _ in range(_N_STARTS)]
         start = max(starts, key=problem.explained)
-        fairest = minimise(problem.discrepancy, start, tolerance=_LAST_TOLERANCE, max_iter=self.max_iter)
+        noise = value_noise(len(problem.X))
+        fairest = minimise(
+            problem.discrepancy, start, tolerance=_LAST_TOLERANCE, max_iter=self.max_iter, noise=noise
+        )
         penalty = 1.0 / max(problem.discrepancy(V_pca)[0], 1e-12)
         run = _Run(fairest.V, fairest.value, penalty, 0, fairest.n_iter)
         tolerance = _FIRST_TOLERANCE
         while run.n_rounds < self.max_rounds and run.penalty <= _LARGEST_PENALTY:
             found = minimise(
-                problem.penalised(run.penalty), run.V, tolerance=tolerance, max_iter=self.max_iter
+                problem.penalised(run.penalty),
+                run.V,
+                tolerance=tolerance,
+                max_iter=self.max_iter,
+                noise=noise * run.penalty,
             )
             moved = float(np.linalg.norm(found.V - run.V))
             reached = problem.discrepancy(found.V)[0]

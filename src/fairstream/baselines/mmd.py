@@ -72,6 +72,11 @@ def mmd2(Z: Array, weights: Array, bandwidth: float) -> tuple[float, Array]:
     return float(weights @ Kw), gradient
 
 
+def value_noise(n_rows: int) -> float:
+    """Return by how much the values of `mmd2` at neighbouring points may be off: single precision's part."""
+    return 1e-11 if n_rows >= _MANY_ROWS else 0.0
+
+
 def group_weights(first: np.ndarray, second: np.ndarray, n_rows: int) -> Array:
     """Return the weights for which w'Kw compares the second group of rows with the first."""
     weights = np.zeros(n_rows)

@@ -51,7 +51,7 @@ def to_tangent(V: Array, A: Array) -> Array:
 
 
 def minimise(
-    objective: Objective, V: Array, *, tolerance: float, max_iter: int, memory: int = 20
+    objective: Objective, V: Array, *, tolerance: float, max_iter: int, memory: int = 20, noise: float = 0.0
 ) -> StiefelMinimum:
     """Minimise from V until the gradient's norm is below `tolerance`.
 
@@ -67,11 +67,13 @@ def minimise(
         Steps at most.
     memory : int
         Pairs of steps and gradient changes that are remembered.
+    noise : float
+        How far values may be off. A step may rise by it: near the minimum gradients tell more than values.
 
     Returns
     -------
     StiefelMinimum
-        The value never exceeds the one at the start.
+        Without noise the value never exceeds the one at the start.
 
     Examples
     --------
@@ -93,7 +95,7 @@ def minimise(
             pairs.clear()  # not a descent direction: curvature has changed too much to be of use
             direction = -g
         length = 1.0 if pairs else min(1.0, 1.0 / norm)
-        found = _search(objective, V, value, direction, float(np.sum(direction * g)), length)
+        found = _search(objective, V, value + noise, direction, float(np.sum(direction * g)), length)
         if found is None:
             if not pairs:
                 return StiefelMinimum(V, value, norm, step)
