@@ -64,7 +64,6 @@ def main() -> None:
     from uci_cells import NAMES
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-
     parser.add_argument("--datasets", nargs="+", default=[*NAMES], choices=[*NAMES])
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
