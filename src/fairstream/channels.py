@@ -18,6 +18,7 @@ from fairstream.channels_model import ChannelSubspaces
 from fairstream.estimator import FairStreamingPCA
 from fairstream.learners import working_dtype
 from fairstream.linalg import FloatArray
+from fairstream.matrices import check_matrix
 from fairstream.moments import GroupMoments
 from fairstream.persist import Arrays, Header, Storable, storable
 from fairstream.solve import FrontierPoint
@@ -372,6 +373,7 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             raise
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
+        check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
         return validate_data(self, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=reset)
 
 

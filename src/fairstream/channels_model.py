@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray
+from fairstream.matrices import check_matrix
 from fairstream.model import FairSubspace
 from fairstream.persist import Arrays, Header, Storable, checked, storable
 
@@ -189,6 +190,7 @@ class ChannelSubspaces(Storable):
         if len(shape) != 2 or shape[1] != self.n_features:
             shown = shape or type(X).__name__
             raise ValueError(f"X has shape {shown}, {self.n_features} columns are expected")
+        check_matrix(X)
         if self.n_channels == 1:
             whole: FloatArray = getattr(self.channels[0], verb)(X)
             return whole

@@ -15,6 +15,7 @@ from fairstream import estimator_state
 from fairstream.blocks import GroupColumn, encode_groups
 from fairstream.learners import Learner, check_parameters, new_learner
 from fairstream.linalg import FloatArray
+from fairstream.matrices import check_matrix
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.persist import Arrays, Header, Storable, storable
@@ -367,6 +368,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             raise
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
+        check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
         return validate_data(self, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=reset)
 
     def _groups(self, sensitive_features: Any, n_rows: int) -> dict[str, GroupColumn] | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray
+from fairstream.matrices import check_matrix
 from fairstream.onnx_export import write_onnx
 from fairstream.persist import (
     Arrays,
@@ -190,6 +191,7 @@ class FairSubspace(Storable):
         if not hasattr(X, "shape") or len(X.shape) != 2 or X.shape[1] != self.n_features:
             shape = getattr(X, "shape", type(X).__name__)
             raise ValueError(f"X has shape {shape}, {self.n_features} columns are expected")
+        check_matrix(X)
         return X
 
 

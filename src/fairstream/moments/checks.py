@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from fairstream.blocks import Matrix, check_values
 from fairstream.linalg import FloatArray
+from fairstream.matrices import check_matrix
 
 if TYPE_CHECKING:
     from fairstream.moments.summary import GroupMoments
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> Matrix:
     """Return X as an array or CSR matrix of finite real numbers with the right number of columns."""
+    check_matrix(X)
     X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X has shape {X.shape}, {n_features} columns are expected")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fairstream.blas import add_gemm
 from fairstream.blocks import check_values
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack
+from fairstream.matrices import check_matrix
 
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
@@ -48,6 +49,7 @@ def checked_rows(X: Any, n_features: int, dtype: Any, *, values: bool = True) ->
 
     With `values`, also refuse what is not finite or so large that `dtype` cannot sum its squares.
     """
+    check_matrix(X)
     sparse: bool = sp.issparse(X)
     rows: Any = sp.csr_array(X) if sparse else np.asarray(X)
     if rows.ndim != 2 or rows.shape[1] != n_features:

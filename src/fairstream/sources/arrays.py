@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Block, Matrix
+from fairstream.matrices import check_matrix, check_pointers, check_sparse
 from fairstream.sources.dividing import check_part, rows_worth_a_task
 from fairstream.sources.labels import MatrixRoles, listed_names
 from fairstream.sources.rows import check_block_size, default_block_size, row_ranges
@@ -85,13 +86,10 @@ class ArrayRows:
     divisible = True
 
     def __init__(self, X: Matrix, name: str = "X") -> None:
+        check_matrix(X, name)
         if sp.issparse(X):
             self._X: Any = sp.csr_array(X)
         else:
-            if isinstance(X, np.ma.MaskedArray):
-                raise ValueError(
-                    f"{name} is a masked array, and the mask would be lost: fill or drop what is masked"
-                )
             X = np.asarray(X)
             check_shape_and_type(name, X.shape, X.dtype)
             self._X = X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
@@ -243,17 +241,31 @@ class SparseFileRows:
     def reading(self) -> Iterator[Any]:
         """Yield a function (start, stop) -> CSR rows, to be called for consecutive ranges."""
         if self.format != "csr":
-            whole = sp.csr_array(sp.load_npz(self.path))
+            whole = self._read_whole()
             yield lambda start, stop: whole[start:stop]
             return
         with ExitStack() as stack:
             with np.load(self.path, allow_pickle=False) as members:
                 indptr = members["indptr"]
+            check_pointers(self.path, indptr, self.n_rows, self.nnz)
+            if indptr[-1] != self.nnz:
+                raise ValueError(
+                    f"{self.path} is a damaged sparse matrix: indptr ends at {indptr[-1]}, {self.nnz} values "
+                    "are stored; write it again"
+                )
             streams = {}
             for name in ("data", "indices"):
                 stream = stack.enter_context(_open_stream(self.path, name))
                 streams[name] = (stream, _read_header(stream, _place(self.path, name))[2])
             yield lambda start, stop: self._read_next(streams, indptr[start : stop + 1])
+
+    def _read_whole(self) -> Any:
+        try:
+            whole = sp.load_npz(self.path)
+        except ValueError as error:  # SciPy looks at the outlines of what it builds
+            raise ValueError(f"{self.path} is a damaged sparse matrix ({error}): write it again") from None
+        check_sparse(whole, self.path)
+        return sp.csr_array(whole)
 
     def _read_next(self, streams: dict[str, tuple[IO[bytes], np.dtype[Any]]], indptr: NDArray[Any]) -> Any:
         parts = {name: np.empty(int(indptr[-1] - indptr[0]), dtype) for name, (_, dtype) in streams.items()}
@@ -263,7 +275,9 @@ class SparseFileRows:
         except (EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{self.path} cannot be read: {error}; write it again") from None
         shape = (len(indptr) - 1, self.n_columns)
-        return sp.csr_array((parts["data"], parts["indices"], indptr - indptr[0]), shape=shape)
+        rows = sp.csr_array((parts["data"], parts["indices"], indptr - indptr[0]), shape=shape)
+        check_sparse(rows, self.path)
+        return rows
 
 
 def open_array(data: Any, *, block_size: int | None = None, **roles: Any) -> MatrixSource:

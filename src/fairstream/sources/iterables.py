@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairstream.blocks import Block, encode_groups
+from fairstream.matrices import check_matrix
 from fairstream.sources.arrays import check_shape_and_type
 from fairstream.sources.labels import listed_names
 from fairstream.sources.rows import check_block_size, closing_early, reslice
@@ -126,6 +127,7 @@ class IterableSource:
             X, labels, target = item, None, None
         else:
             raise ValueError(f"{place} is a {type(item).__name__}: {_WANTED}")
+        check_matrix(X, place)
         if not sp.issparse(X):
             X = np.asarray(X)
             check_shape_and_type(place, X.shape, X.dtype)

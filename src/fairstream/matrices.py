@@ -1,0 +1,75 @@
+"""Refuses matrices that cannot be read as they stand: masked arrays, sparse ones with wrong indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+
+def check_matrix(X: Any, name: str = "X") -> None:
+    """Refuse a masked array, and a sparse matrix whose index arrays do not describe its shape.
+
+    SciPy's compiled code follows indices without looking: a wrong one reads or writes memory that belongs to
+    others. So this comes before anything else touches the matrix. One pass over the indices, no copy.
+
+    Examples
+    --------
+    >>> broken = sp.csr_array(np.eye(3))
+    >>> broken.indices[1] = 7
+    >>> check_matrix(broken)
+    Traceback (most recent call last):
+    ValueError: X is a damaged sparse matrix: it has a column index outside 0 to 2; build it again
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} is a masked array, and the mask would be lost: fill in what is masked (np.ma.filled, or "
+            "an imputer), or drop those rows"
+        )
+    if sp.issparse(X):
+        check_sparse(X, name)
+
+
+def check_sparse(X: Any, name: str = "X") -> None:
+    """Refuse a sparse matrix whose index arrays do not describe its shape; formats without them pass."""
+    if len(X.shape) != 2:
+        raise ValueError(f"{name} is a sparse array of shape {X.shape}: pass a matrix, one row per sample")
+    if X.format == "coo":
+        for axis, indices, size in (("row", X.row, X.shape[0]), ("column", X.col, X.shape[1])):
+            _check_indices(name, axis, indices, size)
+            if len(indices) != len(X.data):
+                raise _damaged(name, f"it has {len(indices)} {axis} indices for {len(X.data)} values")
+    elif X.format in ("csr", "csc", "bsr"):
+        rows, columns = X.shape
+        if X.format == "bsr":
+            rows, columns = rows // X.blocksize[0], columns // X.blocksize[1]
+        major, minor, axis = (columns, rows, "row") if X.format == "csc" else (rows, columns, "column")
+        check_pointers(name, X.indptr, major, min(len(X.indices), len(X.data)))
+        _check_indices(name, axis, X.indices, minor)
+
+
+def check_pointers(name: str, indptr: NDArray[Any], n_rows: int, n_values: int) -> None:
+    """Refuse row pointers that do not rise from 0 to at most the number of stored values."""
+    if indptr.ndim != 1 or len(indptr) != n_rows + 1:
+        raise _damaged(name, f"indptr has shape {indptr.shape}, {n_rows + 1} entries are expected")
+    if indptr.dtype.kind not in "iu":
+        raise _damaged(name, f"indptr has dtype {indptr.dtype}")
+    if indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
+        raise _damaged(name, "indptr does not rise from 0")
+    if indptr[-1] > n_values:
+        raise _damaged(name, f"indptr ends at {indptr[-1]}, {n_values} values are stored")
+
+
+def _check_indices(name: str, axis: str, indices: NDArray[Any], size: int) -> None:
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise _damaged(name, f"its {axis} indices have shape {indices.shape} and dtype {indices.dtype}")
+    # A negative number is a very large one without its sign: one pass finds both.
+    unsigned = indices.view(indices.dtype.str.replace("i", "u"))
+    if unsigned.size and int(unsigned.max()) >= size:
+        raise _damaged(name, f"it has a {axis} index outside 0 to {size - 1}")
+
+
+def _damaged(name: str, what: str) -> ValueError:
+    return ValueError(f"{name} is a damaged sparse matrix: {what}; build it again")
