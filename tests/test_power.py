@@ -630,7 +630,7 @@ def test_memory_is_the_documented_formula_and_not_the_block():
     d, k, m, b = 3000, 24, 4, 4000
     rng = np.random.default_rng(0)
     rows, sex = rng.normal(size=(500, d)), np.arange(500) % 2
-    formula = 8 * d * (max(3 * m, 2 * m + 1, 2 * k + m + 1) + slice_rows(d, "float64")) + 8 * d * (3 * 2 + 5)
+    formula = 8 * d * (max(6 * m, 4 * k) + m + 1 + slice_rows(d, "float64")) + 8 * d * (5 * 2 + 7 + 2 * 3)
     tracemalloc.start()
     with threadpool_limits(1):  # every further thread has sums and a slice of its own
         method = FairPowerMethod(d, k, n_unfair=m, block_size=b, power_steps=1, random_state=0)
@@ -639,7 +639,7 @@ def test_memory_is_the_documented_formula_and_not_the_block():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert method.rows_missing == 0
-    assert peak < 1.5 * formula < 8 * d * b / 10
+    assert peak < 1.2 * formula < 8 * d * b / 10
 
 
 # Resuming ---------------------------------------------------------------------------------------------
@@ -772,27 +772,23 @@ def test_bad_rows_late_in_a_long_update_leave_the_state_as_it_was(phase):
     assert all(np.array_equal(arrays[name], before[name]) for name in before)
 
 
-def test_an_interrupted_update_is_undone_or_refused_afterwards(monkeypatch):
+@pytest.mark.parametrize("unfair_steps", [1, 9])
+def test_an_interrupted_update_is_undone(monkeypatch, unfair_steps):
     X, a = stream_rows(4_000)
-    undone = FairPowerMethod(D, K, n_unfair=M, block_size=1_000, power_steps=(9, 9), random_state=0)
-    torn = FairPowerMethod(D, K, n_unfair=M, block_size=1_000, power_steps=(1, 9), random_state=0)
-    for method in (undone, torn):
-        method.update(X[:1_000], a[:1_000])
-    expected = undone.copy().update(X, a).to_state()[1]
+    steps = (unfair_steps, 9)
+    method = FairPowerMethod(D, K, n_unfair=M, block_size=1_000, power_steps=steps, random_state=0)
+    method.update(X[:1_000], a[:1_000])
+    expected = method.copy().update(X, a).to_state()[1]
 
     def interrupt(self):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(FairPowerMethod, "_end_block", interrupt)
-        for method in (undone, torn):
-            with pytest.raises(KeyboardInterrupt):
-                method.update(X, a)
-    found = undone.update(X, a).to_state()[1]
+        with pytest.raises(KeyboardInterrupt):
+            method.update(X, a)
+    found = method.update(X, a).to_state()[1]
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    for use in (lambda: torn.update(X, a), torn.to_state):
-        with pytest.raises(ValueError, match="interrupted"):
-            use()
 
 
 @pytest.mark.parametrize("scale", [1e-15, 1e-9, 1e9])

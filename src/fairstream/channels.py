@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream import channels_state
-from fairstream.blocks import Matrix, check_values, encode_groups
+from fairstream.blocks import Matrix, encode_groups
 from fairstream.channels_model import ChannelSubspaces
 from fairstream.estimator import FairStreamingPCA
-from fairstream.learners import working_dtype
 from fairstream.linalg import FloatArray
 from fairstream.matrices import check_matrix
 from fairstream.moments import GroupMoments
@@ -158,8 +157,8 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             started = self.__sklearn_is_fitted__()
             X = self._validated(X, reset=not started)
             parts = self._parts_so_far() if started else self.new_parts(X.shape[1])
-            # What one channel would refuse must not have been learned by the channels before it.
-            _check_all_channels(X, parts[0][0])
+            # Copies learn, and take the place of all channels at once: none is ahead of the others.
+            parts = [(copy.copy(estimator), columns) for estimator, columns in parts]
             groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
             for estimator, columns in parts:
                 estimator.partial_fit(
@@ -368,8 +367,7 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         try:
             yield
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
+            self.__dict__ = before
             raise
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
@@ -400,14 +398,3 @@ def check_source_channels(estimator: FairImagePCA, source: Any) -> None:
 def channel_columns(X: Matrix, columns: slice) -> Matrix:
     """Return some columns: a view of an array, which costs nothing, and a copy of a sparse matrix."""
     return X if columns.stop - columns.start == X.shape[1] else X[:, columns]
-
-
-def _check_all_channels(X: Matrix, first: FairStreamingPCA) -> None:
-    if X.dtype.kind in "iub" and X.dtype.itemsize <= 2:
-        return  # no pixel is too large
-    learner = getattr(first, "_learner", None)
-    if learner is None:
-        dtype: Any = working_dtype(X.dtype)
-    else:
-        dtype = learner.dtype if isinstance(learner, GroupMoments) else learner.plan.dtype
-    check_values(X.data if sp.issparse(X) else X, dtype)

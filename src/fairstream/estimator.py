@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -170,7 +171,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                     "block_size=None reads the whole data in every step: use fit, or give block_size=(b, B)"
                 )
             groups = self._groups(sensitive_features, X.shape[0])
-            learner = self._learner if started else new_learner(self.get_params(deep=False), X, groups)
+            # A learner replaces its arrays: the update of a shallow copy leaves the one before as it was.
+            parameters = self.get_params(deep=False)
+            learner = copy.copy(self._learner) if started else new_learner(parameters, X, groups)
             learner.update(X, groups, sample_weight=sample_weight)
             self._learner, self._subspace = learner, None
         return self
@@ -363,8 +366,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         try:
             yield
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
+            self.__dict__ = before
             raise
 
     def _validated(self, X: Any, *, reset: bool) -> Any:

@@ -6,6 +6,7 @@ S_g = sum over its rows of (x - mean_g)(x - mean_g)', and know nothing of labels
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,6 +81,18 @@ class ExactScatter:
 
     basis: FloatArray | None = None
     lost: float = 0.0
+    _owned = False  # whether nobody else holds the cores, so that they may be written to
+
+    def draft(self) -> ExactScatter:
+        """Return a scatter to work on; what is added to it does not change this one."""
+        draft = ExactScatter.__new__(ExactScatter)
+        draft.cores = self.cores
+        return draft
+
+    def _owned_cores(self) -> FloatArray:
+        if not self._owned:
+            self.cores, self._owned = self.cores.copy(), True
+        return self.cores
 
     @property
     def nbytes(self) -> int:
@@ -96,48 +109,64 @@ class ExactScatter:
         if missing > 0:
             d = self.cores.shape[1]
             what = f"the exact moments of {d:,} features and {n_slots - 1} groups"
-            needed = 8 * d * d * 2 * n_slots  # what is added to them takes as much again
+            needed = 8 * d * d * 2 * n_slots  # an update keeps the old ones until the new ones are complete
             refuse_beyond_memory(needed, what, 'use solver="sketch" or "power" (rank= for GroupMoments)')
             self.cores = np.concatenate([self.cores, np.zeros((missing, d, d))])
+            self._owned = True
 
     def absorb(
         self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], CentredRows] | None = None
     ) -> None:
         """Take in new rows; `partition` lists the slots of each attribute."""
-        delta = np.zeros_like(self.cores)
+        before, after = self.cores, self.cores if self._owned else np.empty_like(self.cores)
+        block_means, factors = new.block_means, new.chan_weights
+        steps = block_means - new.old_means
+
+        def add(slot: int, product: FloatArray) -> None:
+            # About the block's own mean, then Chan's step from there to the common mean: two rank-one terms.
+            pair = np.stack([block_means[slot], steps[slot]])
+            weighted = pair.T * [-new.weights[slot], factors[slot]]
+            if self._owned:
+                product += weighted @ pair
+            else:  # the same sum on memory that is there anyway
+                product = np.add(np.matmul(weighted, pair, out=after[slot]), product, out=after[slot])
+            np.add(before[slot], product, out=after[slot])
+
         first, *others = partition or [[]]
-        for slot in first:
-            delta[slot] = self._product(new, new.member[slot])
-            delta[0] += delta[slot]
+        total: FloatArray | None = None
+        for slot in (slot for slot in first if new.weights[slot] > 0):
+            product = self._product(new, new.member[slot])
+            total = product.copy() if total is None else np.add(total, product, out=total)
+            add(slot, product)
         rest: NDArray[np.bool_] = ~np.any(new.member[first], axis=0) if first else new.member[0]
         if rest.any():
-            delta[0] += self._product(new, rest)
-        for slot in (slot for slots in others for slot in slots):
-            delta[slot] = self._product(new, new.member[slot])
-        # About the block's own mean, then Chan's step from there to the common mean: two rank-one terms.
-        chan = new.block_means - new.old_means
-        for slot in np.flatnonzero(new.weights > 0).tolist():
-            pair = np.stack([new.block_means[slot], chan[slot]])
-            delta[slot] += (pair.T * [-new.weights[slot], new.chan_weights[slot]]) @ pair
-        self.cores += delta
+            product = self._product(new, rest)
+            total = product if total is None else np.add(total, product, out=total)
+        assert total is not None  # every row is in a group of the first attribute, or in none
+        add(0, total)
+        for slot in (slot for slots in others for slot in slots if new.weights[slot] > 0):
+            add(slot, self._product(new, new.member[slot]))
+        if not self._owned:
+            same = np.flatnonzero(new.weights == 0)
+            after[same] = before[same]
+        self.cores, self._owned = after, True
 
     @staticmethod
-    def _product(new: Increment, member: NDArray[np.bool_]) -> FloatArray | float:
+    def _product(new: Increment, member: NDArray[np.bool_]) -> FloatArray:
         index = np.flatnonzero(member)
-        if index.size == 0:
-            return 0.0
-        return new.rows.scatter(slice(None) if index.size == member.size else index)
+        return new.rows.scatter(slice(None) if index.size == member.size else index).astype(
+            np.float64, copy=False
+        )
 
     def merge(
         self, other: ExactScatter, n: FloatArray, b: FloatArray, mean_gaps: FloatArray, slot_of: list[int]
     ) -> None:
         """Add the other's scatter; its slot j is `slot_of[j]` here; gaps are their means less ours."""
-        delta = np.zeros_like(self.cores)
-        delta[slot_of] = other.cores
-        factors = chan_weights(n, b)
-        for slot in np.flatnonzero(factors):
-            delta[slot] += factors[slot] * np.outer(mean_gaps[slot], mean_gaps[slot])
-        self.cores += delta
+        cores, factors = self._owned_cores(), chan_weights(n, b)
+        for theirs, slot in zip(other.cores, slot_of, strict=True):
+            if factors[slot]:
+                theirs = factors[slot] * np.outer(mean_gaps[slot], mean_gaps[slot]) + theirs
+            cores[slot] += theirs
 
     def combine(
         self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
@@ -148,7 +177,7 @@ class ExactScatter:
 
     def traces(self) -> FloatArray:
         """Return the exact trace of every S_g."""
-        return np.trace(self.cores, axis1=1, axis2=2)
+        return np.einsum("gii->g", self.cores)
 
 
 class SketchedScatter:
@@ -166,6 +195,10 @@ class SketchedScatter:
         self.offsets = np.zeros((1, 0))  # coordinates of mean_g - mean, as far as the basis holds them
         self.energy = np.zeros(1)  # exact trace of every S_g
         self.cuts = 0
+
+    def draft(self) -> SketchedScatter:
+        """Return a scatter to work on; what is added to it does not change this one: arrays are replaced."""
+        return copy.copy(self)
 
     @property
     def kept(self) -> int:
@@ -351,7 +384,7 @@ class SketchedScatter:
     def _publish(
         self, basis: FloatArray, cores: FloatArray, offsets: FloatArray, energy: FloatArray, was_cut: bool
     ) -> None:
-        """Set the new state in one go; now and then undo the basis's drift from orthonormality."""
+        """Set the new state; now and then undo the basis's drift from orthonormality."""
         cuts = self.cuts + was_cut
         if was_cut and cuts % REORTHONORMALISE_EVERY == 0:
             basis, lower = reorthonormalise(basis)

@@ -120,7 +120,8 @@ class GroupMoments(Storable):
         Returns
         -------
         GroupMoments
-            Itself. A rejected block leaves it as it was.
+            Itself. A rejected block leaves it as it was, and so does one that Ctrl-C or a lack of memory
+            breaks off.
         """
         self._refuse_restricted()
         X = checked_rows(X, self.n_features, self.dtype)
@@ -129,6 +130,7 @@ class GroupMoments(Storable):
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]
+        draft = self._draft()
         cuts = row_slices(X.shape[0], self._scatter.slice_rows())
         # One slice and the next: slices of a sparse block are copies.
         parts = (
@@ -141,7 +143,23 @@ class GroupMoments(Storable):
             with (
                 nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack()
             ):
-                ahead = self._absorb(*part, ahead, following)
+                ahead = draft._absorb(*part, ahead, following)
+        return self._become(draft)
+
+    def _draft(self) -> GroupMoments:
+        """Return a summary to work on: it shares this one's arrays and replaces those that change."""
+        draft = object.__new__(type(self))  # copy.copy takes ten times as long
+        draft.__dict__.update(self.__dict__, _scatter=self._scatter.draft())
+        return draft
+
+    def _become(self, draft: GroupMoments) -> GroupMoments:
+        """Take over a finished draft, all of it at once.
+
+        One call into C: Python handles signals between such calls, so Ctrl-C finds the old state or the new.
+        """
+        if not np.isfinite(draft._weights.sum() + draft._scatter.traces().sum()):
+            raise ValueError("the sums over all rows would overflow: rescale X or sample_weight")
+        self.__dict__.update(draft.__dict__)
         return self
 
     def _absorb(
@@ -187,12 +205,17 @@ class GroupMoments(Storable):
         if other._weights[0] == 0:
             return self
         if self._weights[0] == 0:
-            known = {name: getattr(self, name) for name in ("feature_names", "encoding")}
-            self.__dict__.update(other.copy().__dict__)
-            for name, value in known.items():
-                if getattr(self, name) is None:
-                    setattr(self, name, value)
-            return self
+            draft = other.copy()
+            for name in ("feature_names", "encoding"):
+                if getattr(draft, name) is None:
+                    setattr(draft, name, getattr(self, name))
+            return self._become(draft)
+        draft = self._draft()
+        draft._add(other)
+        return self._become(draft)
+
+    def _add(self, other: GroupMoments) -> None:
+        """Add the rows of a summary that fits this one; neither is empty."""
         slot_of = self._register_labels({a: tuple(slots) for a, slots in other._slots.items()}, other)
         b = np.zeros_like(self._weights)
         b[slot_of] = other._weights
@@ -211,7 +234,6 @@ class GroupMoments(Storable):
             self._scatter.merge(other._scatter, rows, n, b, gaps, slot_of)
         self._means = np.where(n[:, None] > 0, self._means, means) + (b / (n + b))[:, None] * gaps
         self._weights = n + b
-        return self
 
     def copy(self) -> GroupMoments:
         """Return an independent copy."""

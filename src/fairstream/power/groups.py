@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -37,6 +38,14 @@ class GroupLedger:
         self.open_sums = np.zeros((1, n_features))
         self.open_squares = 0.0
         self.shift: FloatArray | None = None
+
+    def copy(self) -> GroupLedger:
+        """Return an independent copy; the shift is shared, for it is replaced and never written to."""
+        other = copy.copy(self)
+        other.entries = {attribute: dict(known) for attribute, known in self.entries.items()}
+        for name in ("counts", "means", "open_counts", "open_sums"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
 
     # Labels -----------------------------------------------------------------------------------------
 

@@ -15,10 +15,11 @@ is the same, to rounding, as centring every row by the mean after the block.
 Memory, with p = max(k, 2M) columns of products, s = `products.slice_rows(d, dtype, p)` rows multiplied at a
 time, G groups, T threads, w bytes a number, whatever b and B:
 
-    w d (max(6M, M + m', 2k + m') + S)  +  8 d (3G + 5 + (T + 1)(G + 1))  +  64 k^2   bytes
+    w d (max(6M, 4k) + m' + S)  +  8 d (5G + 7 + (T + 1)(G + 1))  +  64 k^2   bytes
 
-W and its in- and out-products (and a copy, to undo a rejected block), or W and U, or V, its products and U;
-float64 means and sums; a few k x k matrices. S = s where there are many columns, one slice; S = T (s + 2p + G
+W and its in- and out-products, or V and its products, as they were before the update and as they become (an
+update that fails leaves the old ones); U; float64 means and sums; a few k x k matrices. `fit_full` has no old
+ones to keep: max(4M, 2k). S = s where there are many columns, one slice; S = T (s + 2p + G
 + 1) where p + G + 1 <= 128, a slice and products for every thread.
 """
 
@@ -27,10 +28,10 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
@@ -132,7 +133,6 @@ class FairPowerMethod(KnownSoFar):
             self.plan.check_attributes(self._ledger.entries)
             self.plan.check_room({a: len(known) for a, known in self._ledger.entries.items()})
         self._step = 0
-        self._torn = False
         self._Q: FloatArray | None = None  # W of all comparisons side by side, later V
         self._P: FloatArray | None = None  # the open block's products with Q, one place per slot
         self._U: FloatArray | None = None if self.plan.unfair_steps else self._zeros(0)
@@ -144,14 +144,27 @@ class FairPowerMethod(KnownSoFar):
         """Take in the next rows of the stream, any number of them; return self.
 
         X is n x d, dense or sparse, of any real type; `groups` is anything `encode_groups` takes. Groups may
-        be left out in the second phase (and with constraint "none"). Rejected rows leave the state as it was;
-        after an interruption that could not be undone, the method refuses to go on.
+        be left out in the second phase (and with constraint "none"). Rejected rows leave the state as it was,
+        and so does an update that Ctrl-C or a lack of memory breaks off.
         """
         if sample_weight is not None:
             raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
-        self._refuse_torn()
-        undo = self._can_undo(X)
-        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=not undo)
+        draft = self._draft()
+        draft._take_in(X, groups)
+        self.__dict__.update(draft.__dict__)  # one call into C, which no signal can divide
+        return self
+
+    def _draft(self) -> FairPowerMethod:
+        """Return a method to work on: it shares what is only replaced, and copies what is written to."""
+        draft = copy.copy(self)
+        draft._ledger = self._ledger.copy()
+        draft._P = None if self._P is None else self._P.copy(order="F")
+        return draft
+
+    def _take_in(self, X: Matrix, groups: object) -> None:
+        """Take in rows; a failure leaves half of them in the sums, so this is for drafts."""
+        # Dense values are checked while they are read, sparse ones are few.
+        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=sp.issparse(X))
         codes, new = self._encode(groups, rows.shape[0])
         ledger, finding = self._ledger, self._finding_groups
         entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
@@ -165,46 +178,23 @@ class FairPowerMethod(KnownSoFar):
         )
         if finding and stretches and stretches[0].ends_block:
             self._check_first_block(codes, new, stretches[0].rows.stop)
-        with self._undone_on_error(undo):
-            ledger.enlist(new, attributes=codes)
-            for stretch in stretches:
-                self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
-                if stretch.ends_block:
-                    self._end_block()
-        return self
-
-    def _can_undo(self, X: Any) -> bool:
-        """Whether a copy of the state costs next to nothing beside X: then X is checked while it is read."""
-        ledger = self._ledger
-        arrays = (self._Q, self._P, self._U, ledger.means, ledger.open_sums)
-        held = sum(array.nbytes for array in arrays if array is not None)
-        return self.phase == "unfair" and isinstance(X, np.ndarray) and X.ndim == 2 and 8 * held <= X.nbytes
-
-    @contextmanager
-    def _undone_on_error(self, undo: bool) -> Iterator[None]:
-        """Take everything back where the body fails, or remember that half a block is in the sums."""
-        before = self.copy() if undo else None
-        try:
-            yield
-        except BaseException:
-            if before is None:
-                self._torn = True
-            else:
-                self.__dict__.update(before.__dict__)
-            raise
-
-    def _refuse_torn(self) -> None:
-        if self._torn:
-            raise ValueError(
-                "an earlier update was interrupted and half of its rows are counted: begin anew, or go on "
-                "from a checkpoint"
-            )
+        ledger.enlist(new, attributes=codes)
+        for stretch in stretches:
+            self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
+            if stretch.ends_block:
+                self._end_block()
 
     def end_step(self) -> FairPowerMethod:
         """End the step once the whole data has been read (`block_size=None` only); return self."""
         if self.plan.block_size is not None:
             raise ValueError(f"block_size is {self.plan.block_size}: steps end by themselves, by row count")
-        self._refuse_torn()
+        draft = self._draft()
+        draft._end_full_step()
+        self.__dict__.update(draft.__dict__)
+        return self
+
+    def _end_full_step(self) -> None:
+        """End the step over the whole data, on this method's own memory: for drafts."""
         ledger = self._ledger
         if not ledger.open_counts[0]:
             raise ValueError("there were no rows since the last step: update with the whole data first")
@@ -219,7 +209,6 @@ class FairPowerMethod(KnownSoFar):
                         "groups=, or pass on_empty_group='zero'"
                     )
         self._end_block()
-        return self
 
     def fit_full(self, X: Any, groups: object = None) -> FairPowerMethod:
         """Run all planned steps, each over the whole of an array or a re-readable source; return self.
@@ -244,8 +233,8 @@ class FairPowerMethod(KnownSoFar):
         work = self.copy()
         for _ in range(work._step, work.plan.total_steps):
             for block in source:
-                work.update(block.X, block.groups or None)
-            work.end_step()
+                work._take_in(block.X, block.groups or None)
+            work._end_full_step()
         self.__dict__.update(work.__dict__)
         return self
 
@@ -313,6 +302,7 @@ class FairPowerMethod(KnownSoFar):
         """Return Q and the open block's products P, with a place for every slot."""
         if self._Q is None:
             width = self.plan.n_components if self._U is not None else max(self._widths.values())
+            self._generator = copy.deepcopy(self._generator)  # a draft must not move the original's
             self._Q = random_basis(self.plan.n_features, width, self._generator, self.plan.dtype)
             if self._U is not None:
                 remove_span(self._U, self._Q)
@@ -350,7 +340,7 @@ class FairPowerMethod(KnownSoFar):
                     f"groups {empty} of {attribute!r} had no row in the first phase: their gaps are unknown "
                     "and not nulled",
                     FairstreamWarning,
-                    stacklevel=4,
+                    stacklevel=5,
                 )
 
     def copy(self) -> FairPowerMethod:
@@ -361,7 +351,6 @@ class FairPowerMethod(KnownSoFar):
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything needed to go on later: a header of JSON values, and arrays (not copied)."""
-        self._refuse_torn()
         return describe(self)
 
     @classmethod

@@ -151,8 +151,9 @@ def _read_sparse(X: Matrix, codes: Codes, reading: Reading, P: FloatArray, found
 
 def _centre(X: NDArray[np.generic], shift: FloatArray, Z: FloatArray) -> float:
     """Write X - 1 shift' to Z and return its sum of squares; refuse what check_values refuses."""
-    np.subtract(X, shift, out=Z, casting="same_kind")  # in X's precision where that is the higher
-    squares = float(np.einsum("ij,ij->i", Z, Z).sum(dtype=np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
+        np.subtract(X, shift, out=Z, casting="same_kind")  # in X's precision where that is the higher
+        squares = float(np.einsum("ij,ij->i", Z, Z).sum(dtype=np.float64))
     if not squares <= 1e-12 * float(np.finfo(Z.dtype).max):  # NaN, infinity, or a number too large
         check_values(X, Z.dtype)
     return squares

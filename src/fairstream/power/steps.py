@@ -98,21 +98,20 @@ def centre_block(slots: list[Slot], ledger: GroupLedger, Q: FloatArray, P: Float
 def gap_step(
     slots: list[Slot], ledger: GroupLedger, widths: Widths, Q: FloatArray, P: FloatArray
 ) -> FloatArray:
-    """Return W <- QR(C_in W - C_out W) of every comparison, from centred products; Q is overwritten.
+    """Return W <- QR(C_in W - C_out W) of every comparison, from centred products.
 
     A group without a row contributes zero, as the paper prints. Where nobody's group is known W stays.
     """
     first = all(slot.inside for slot in slots)  # one slot a group: the out-sum is that of the other groups
     comparisons = gap_columns(ledger, widths)
     total = comparisons[-1][2].stop
-    W = Q if Q.shape[1] == total else np.zeros((Q.shape[0], total), dtype=Q.dtype, order="F")
+    W = np.zeros((Q.shape[0], total), dtype=Q.dtype, order="F")
     for attribute, entry, columns in comparisons:
         inside = int(ledger.open_counts[entry])
         outside, _ = open_sums(ledger, ledger.rest(attribute, entry))
         if not inside + outside:
             W[:, columns] = Q[:, : widths[attribute]] if first else Q[:, columns]
             continue
-        W[:, columns] = 0
         for slot in slots:
             if slot.attribute != attribute or not (first or slot.group == entry):
                 continue
