@@ -79,8 +79,7 @@ def unfair_basis(
         return np.zeros((d, 0), dtype=moments.dtype)
     if not moments.groups:
         raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
-    if not np.isfinite(moments.total_variance):
-        raise ValueError("the moments have overflowed, no gap can be told: rescale X or sample_weight")
+    _check_total_variance(moments)
     mean_columns = _mean_columns(moments) if constraint in ("mean", "all") else np.zeros((d, 0))
     if constraint == "mean":
         return fix_signs(orthonormalise(mean_columns))
@@ -93,6 +92,20 @@ def unfair_basis(
     else:
         columns = _relative_columns(moments, wanted, mean_columns, n_components)
     return fix_signs(orthonormalise(np.hstack([mean_columns, *columns])))
+
+
+def _check_total_variance(moments: GroupMoments) -> None:
+    """Raise if the total variance is none: every gap would pass for rounding, and nothing would be nulled."""
+    total = moments.total_variance
+    if not np.isfinite(total):
+        raise ValueError("the moments have overflowed, no gap can be told: rescale X or sample_weight")
+    # Rows that are all alike leave squares of their rounding, of either sign.
+    rounding = 256 * np.finfo(moments.dtype).eps * float(np.abs(moments.mean()).max())
+    if total < -moments.n_features * rounding**2:
+        raise ValueError(
+            f"the total variance has come to {total:.3g}, below zero: rounding has used up all digits and no "
+            "gap can be told; subtract from each column a number near its mean, or rescale X"
+        )
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -126,8 +139,15 @@ def directions_per_attribute(moments: GroupMoments, n_unfair: NUnfair) -> dict[s
 def _mean_columns(moments: GroupMoments) -> FloatArray:
     """Return one mean gap per comparison; a gap at rounding level is no gap and becomes zero."""
     gaps = [moments.mean_gap(*pair) for pair in moments.comparisons()]
-    noise = (1e-6 if moments.dtype == np.float32 else 1e-12) * np.sqrt(moments.total_variance)
-    return np.stack([gap if np.linalg.norm(gap) > noise else np.zeros_like(gap) for gap in gaps], axis=1)
+    spread = np.sqrt(max(moments.total_variance, 0.0))
+    noise = (1e-6 if moments.dtype == np.float32 else 1e-12) * spread
+    return np.stack([gap if _length(gap) > noise else np.zeros_like(gap) for gap in gaps], axis=1)
+
+
+def _length(vector: FloatArray) -> float:
+    """Euclidean length, without squares that underflow."""
+    largest = float(np.abs(vector).max(initial=0.0))
+    return largest * float(np.linalg.norm(vector / largest)) if largest > 0 else 0.0
 
 
 def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:

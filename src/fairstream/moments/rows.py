@@ -18,6 +18,7 @@ from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack, wide_product
 
 _PANEL = 1_024
+WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
 
 
@@ -123,7 +124,12 @@ class DenseRows:
 
 
 class SparseRows:
-    """R of a sparse block, never formed: X stays sparse and the origin is a rank-one correction.
+    """R of a sparse block, hardly ever formed: the origin is a rank-one correction of the sparse columns.
+
+    A column with entries in many rows is centred as a dense one instead: its origin may be large beside its
+    deviations (a date, a constant), and taken off after the products it would leave rounding alone. If few
+    rows have an entry, the mean is no larger than the deviations. Dense columns hold at most 1 / WELL_FILLED
+    numbers per entry, so the cost stays in proportion to the entries.
 
     X and all that the origin is taken from are kept in float64, whatever the basis's precision: they are of
     the size of the entries, and far from zero their difference would be rounding in float32.
@@ -131,22 +137,32 @@ class SparseRows:
 
     def __init__(self, X: Any, origin: FloatArray, scale: FloatArray | None, dtype: Any) -> None:
         X = sp.csr_array(X, dtype=np.float64)
-        self.scale = np.ones(X.shape[0]) if scale is None else np.asarray(scale, dtype=np.float64)
-        self.X = X if scale is None else sp.csr_array(sp.diags_array(self.scale) @ X)
-        self.origin = origin
+        n_rows, n_features = X.shape
+        self.scale = np.ones(n_rows) if scale is None else np.asarray(scale, dtype=np.float64)
         self.dtype = dtype
-        # The columns where some row has an entry, and X without all others: few, as rows are few.
-        self.columns, places = np.unique(self.X.indices, return_inverse=True)
-        shape = (X.shape[0], self.columns.size)
-        self.entries = sp.csr_array((self.X.data, places, self.X.indptr), shape=shape)
-        elsewhere = origin.copy()
+        filled = np.bincount(X.indices, minlength=n_features)
+        well_filled = (filled > 0) & (filled >= WELL_FILLED * n_rows)
+        self.well_filled = np.flatnonzero(well_filled)
+        near = origin[self.well_filled]
+        self.centred = _columns_of(X, self.well_filled).toarray() - near
+        # The origin is rounded: an entry that equals it must not leave a direction of rounding alone.
+        rounding = max(4 * np.finfo(np.float64).eps, np.finfo(dtype).eps / 2) * np.abs(near)
+        self.centred[np.abs(self.centred) <= rounding] = 0
+        # The other columns where some row has an entry, and X without all others: few, as rows are few.
+        self.columns = np.flatnonzero((filled > 0) & ~well_filled)
+        self.entries = _columns_of(X, self.columns)
+        if scale is not None:
+            self.centred *= self.scale[:, None]
+            self.entries = sp.csr_array(sp.diags_array(self.scale) @ self.entries)
+        self.origin = np.where(well_filled, 0.0, origin)
+        elsewhere = self.origin.copy()
         elsewhere[self.columns] = 0
         self.elsewhere = elsewhere.astype(dtype)
 
     def gram(self) -> FloatArray:
-        along_origin = self.X @ self.origin
+        along_origin = self.entries @ self.origin[self.columns]
         cross = np.outer(along_origin, self.scale)
-        gram: FloatArray = (self.X @ self.X.T).toarray()
+        gram: FloatArray = (self.entries @ self.entries.T).toarray()
         shift = float(self.origin @ self.origin)
         size = gram.diagonal() + self.scale**2 * shift
         gram = gram - cross - cross.T + np.outer(self.scale, self.scale) * shift
@@ -154,7 +170,7 @@ class SparseRows:
         zero = np.flatnonzero(gram.diagonal() <= 64 * np.finfo(np.float64).eps * size)
         gram[zero] = 0
         gram[:, zero] = 0
-        return gram
+        return gram + self.centred @ self.centred.T
 
     def in_double(self) -> SparseRows:
         double = copy.copy(self)
@@ -164,7 +180,8 @@ class SparseRows:
     def dot(self, A: FloatArray) -> FloatArray:
         used = A.T[self.columns].astype(np.float64)
         along = self.origin[self.columns] @ used + A @ self.elsewhere.astype(A.dtype)
-        return np.asarray(self.entries @ used) - np.outer(self.scale, along)
+        product = np.asarray(self.entries @ used) - np.outer(self.scale, along)
+        return product + self.centred @ A.T[self.well_filled].astype(np.float64)
 
     def combine(self, T: FloatArray) -> FloatArray:
         combined = np.outer((T @ self.scale).astype(self.dtype), -self.elsewhere)
@@ -183,12 +200,35 @@ class SparseRows:
         added = np.asarray(self.entries.T @ T.T.astype(np.float64)).T
         added -= np.outer(T @ self.scale, self.origin[self.columns])
         combined[:, self.columns] += added.astype(combined.dtype)
+        combined[:, self.well_filled] += (T @ self.centred).astype(combined.dtype)
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
-        X, scale = self.X[rows], self.scale[rows]
-        cross = np.outer(X.T @ scale, self.origin)
-        product: FloatArray = (X.T @ X).toarray() - cross - cross.T
-        return product + np.outer(self.origin, self.origin) * float(scale @ scale)
+        D, scale = self.centred[rows], self.scale[rows]
+        if D.shape[1] == len(self.origin):
+            return inner_product(D, D)
+        X = self.entries[rows]
+        sums = np.zeros(len(self.origin))
+        sums[self.columns] = X.T @ scale
+        cross = np.outer(sums, self.origin)
+        product: FloatArray = np.outer(self.origin, self.origin) * float(scale @ scale) - cross - cross.T
+        product[np.ix_(self.columns, self.columns)] += (X.T @ X).toarray()
+        if D.shape[1]:
+            across = np.outer(-self.origin, scale @ D)
+            across[self.columns] += X.T @ D
+            across[self.well_filled] = inner_product(D, D)
+            product[:, self.well_filled] = across
+            product[self.well_filled] = across.T
+        return product
+
+
+def _columns_of(X: Any, columns: NDArray[np.intp]) -> Any:
+    """Return some columns of a CSR matrix, in time proportional to its entries and columns."""
+    place = np.full(X.shape[1], -1, dtype=np.intp)
+    place[columns] = np.arange(columns.size)
+    places = place[X.indices]
+    kept = places >= 0
+    ends = np.concatenate([[0], np.cumsum(kept)])[X.indptr]
+    return sp.csr_array((X.data[kept], places[kept], ends), shape=(X.shape[0], columns.size))
 
 
 def centred_rows(X: Matrix, origin: FloatArray, scale: FloatArray | None, dtype: Any) -> CentredRows:
@@ -212,6 +252,6 @@ def row_slices(n_rows: int, size: int) -> list[slice]:
 
 def provisional_origin(X: Matrix, n_rows: int = 64) -> FloatArray:
     """Return the mean of the first rows: close enough to the mean that nothing cancels afterwards."""
-    head = X[:n_rows]
-    mean: FloatArray = np.asarray(head.mean(axis=0, dtype=np.float64)).ravel()
+    head = X[:n_rows].astype(np.float64)  # SciPy would sum a float32 matrix in float32
+    mean: FloatArray = np.asarray(head.mean(axis=0)).ravel()
     return mean
