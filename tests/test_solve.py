@@ -296,11 +296,9 @@ def test_values_that_overflow_are_refused_not_silently_left_unfair(solver):
     assert pca.fit(X * np.float32(1e12), sensitive_features=sex).unfair_basis_.shape == (2, 6)
 
 
-def test_weights_that_overflow_are_refused_when_solving():
-    rng = np.random.default_rng(0)
-    moments = GroupMoments(4, dtype=np.float32)
-    with np.errstate(all="ignore"):
-        moments.update(rng.normal(size=(50, 4)), np.arange(50) % 2, sample_weight=np.full(50, 1e40))
+def test_moments_that_have_overflowed_are_refused_when_solving():
+    moments = GroupMoments(4, dtype=np.float32).update(np.eye(4), np.arange(4) % 2)
+    moments._scatter.cores[0, 0, 0] = np.inf
     with pytest.raises(ValueError, match="overflowed"):
         unfair_basis(moments)
 
@@ -335,3 +333,33 @@ def test_columns_on_very_different_scales_are_pointed_out():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         solve(GroupMoments(6).update(X / X.std(axis=0), sex), 2, constraint="mean")
+
+
+# Damaged moments --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("constraint", ["mean", "covariance", "all"])
+def test_a_negative_total_variance_is_an_error_and_not_an_empty_basis(constraint):
+    rng = np.random.default_rng(0)
+    moments = GroupMoments(5).update(rng.normal(size=(100, 5)), rng.integers(0, 2, 100))
+    moments._scatter.cores[0] -= 10 * moments.total_variance * 100 * np.eye(5)
+    with pytest.raises(ValueError, match="the total variance has come to -"):
+        unfair_basis(moments, constraint=constraint)
+
+
+def test_rows_that_are_all_alike_are_no_damage():
+    X = np.full((50, 4), 1234.5678)
+    for rank in (None, 2):
+        moments = GroupMoments(4, rank).update(X, np.arange(50) % 2)
+        assert unfair_basis(moments, constraint="mean").shape == (4, 0)
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_moments_with_nan_are_refused_before_lapack_sees_them(rank):
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(100, 8)), rng.integers(0, 2, 100)
+    for slot in (0, 1):
+        moments = GroupMoments(8, rank).update(X, sex)
+        moments._scatter.cores[slot, 0, 1] = np.nan
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            solve(moments, 2)

@@ -245,6 +245,21 @@ def _pools() -> threadpoolctl.ThreadpoolController:
     return _controller
 
 
+def check_finite(S: FloatArray) -> None:
+    """Refuse NaN and infinity, on which LAPACK may search for eigenvalues without end.
+
+    Examples
+    --------
+    >>> check_finite(np.array([[np.nan]]))
+    Traceback (most recent call last):
+    ValueError: a matrix to decompose has NaN or infinite entries: what it was made from is damaged
+    """
+    if not np.isfinite(S.sum()) and not np.isfinite(S).all():  # the sum needs no array of its own
+        raise ValueError(
+            "a matrix to decompose has NaN or infinite entries: what it was made from is damaged"
+        )
+
+
 def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the eigenvalues (ascending) and eigenvectors of a symmetric matrix.
 
@@ -253,6 +268,7 @@ def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
     >>> eigh(np.diag([3.0, 1.0]))[0]
     array([1., 3.])
     """
+    check_finite(S)
     if S.shape[0] <= _SMALL:
         with small_lapack():
             values, vectors = scipy.linalg.eigh(S, check_finite=False)

@@ -54,13 +54,23 @@ def _whitened(gram: FloatArray, noise: float, room: int) -> tuple[FloatArray, Fl
         # LAPACK never compares the first pivot, the largest diagonal entry, with the tolerance.
         r = min(int(rank), room) if np.diag(gram).max(initial=0.0) > noise else 0
         lower = np.tril(factor[:, :r])
-        inverse = scipy.linalg.solve_triangular(lower[:r], np.eye(r), lower=True, check_finite=False)
+        inverse = _inverse_of(lower[:r])
     order = pivots - 1
     outside = np.empty_like(lower)
     outside[order] = lower
     mixing = np.zeros((r, len(gram)))
     mixing[:, order[:r]] = inverse
     return outside, mixing
+
+
+def _inverse_of(lower: FloatArray) -> FloatArray:
+    """Return the inverse of a lower triangle, which may have no rows: SciPy before 1.14 refuses that."""
+    if len(lower) == 0:
+        return np.zeros((0, 0))
+    inverse: FloatArray = scipy.linalg.solve_triangular(
+        lower, np.eye(len(lower)), lower=True, check_finite=False
+    )
+    return inverse
 
 
 def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | None) -> FloatArray:
@@ -177,7 +187,10 @@ def _orthonormal(columns: FloatArray) -> FloatArray:
 
 def _scaled(pool: FloatArray) -> FloatArray:
     """Return the pool over its largest entry, in float32 unless half of it would be rounding there."""
-    scaled = pool / max(float(np.abs(pool).max()), np.finfo(float).tiny)
+    largest = float(np.abs(pool).max())
+    if not np.isfinite(largest):  # LAPACK would search for its eigenvalues without end
+        raise ValueError("the moments have NaN or infinite entries: they were damaged, collect them anew")
+    scaled = pool / max(largest, np.finfo(float).tiny)
     return scaled if np.median(np.diag(scaled)) < 1e-5 else scaled.astype(np.float32)
 
 
@@ -187,7 +200,7 @@ def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:
     try:
         with small_lapack():
             lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
-            inverse = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)
+            inverse = _inverse_of(lower)
     except scipy.linalg.LinAlgError:
         # A row of rounding noise: the first rows are centred by their own mean, so one is not free, and in
         # float32 with many features it can pass for a direction. Householder needs no independent rows.
