@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from brute_force import mean_gap, second_moment_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, memory, unfair_basis
+from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, memory, solve, unfair_basis
+from fairstream.linalg import principal_angles
 from fairstream.moments import sketch, summary
+from fairstream.moments.rows import centred_rows
 from fairstream.moments.sketch import best_directions, leading_directions
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
@@ -352,7 +355,7 @@ def test_rounding_noise_is_no_direction(rng, dtype):
     """Rows of rank 6 in 20 dimensions: later blocks bring nothing new, whatever the last digits say."""
     X = rng.normal(size=(3000, 6)) * [100, 30, 10, 3, 1, 1] @ rng.normal(size=(6, 20))
     sex = rng.integers(0, 2, 3000)
-    moments = GroupMoments(20, rank=20, dtype=dtype)
+    moments = GroupMoments(20, rank=19, dtype=dtype)
     for start in range(0, 3000, 50):
         moments.update(X[start : start + 50].astype(dtype), sex[start : start + 50])
     basis = moments.covariance().basis[0]
@@ -518,3 +521,159 @@ def test_exact_moments_name_the_memory_they_would_need(monkeypatch, tmp_path):
     assert moments.groups == {}
     meminfo.write_text("MemTotal: 10 kB\n")  # a system that does not say what is free
     moments.update(np.ones((4, 50)), [0, 1, 0, 1])
+
+
+# Sparse columns far from zero -------------------------------------------------------------------------
+
+
+def far_column(offset, *, varies, half, dtype=np.float64, n=1200, d=24):
+    """Sparse rows with one column about `offset`, in all rows or in half of them; two groups that differ."""
+    rng = np.random.default_rng(3)
+    sex = rng.integers(0, 2, n)
+    X = rng.normal(size=(n, d)) * 2.0 ** -np.arange(d) * (rng.random((n, d)) < 0.15)
+    X[:, 0] += sex * (rng.random(n) < 0.15)
+    X[:, 1] *= 1 + 2 * sex
+    column = offset + varies * rng.normal(size=n)
+    X[:, 5] = column * (rng.random(n) < 0.5) if half else column
+    return X.astype(dtype), sex
+
+
+def collected(X, sex, rank, cut, dtype=np.float64, weights=None):
+    moments = GroupMoments(X.shape[1], rank, dtype)
+    for start in range(0, X.shape[0], cut):
+        rows = slice(start, start + cut)
+        moments.update(X[rows], sex[rows], None if weights is None else weights[rows])
+    return moments
+
+
+@pytest.mark.parametrize("cut", [1200, 170])
+@pytest.mark.parametrize("varies", [0.0, 1.0])
+@pytest.mark.parametrize("offset", [1e3, 20241117.0, 1e8])
+@pytest.mark.parametrize("rank", [None, 8])
+def test_a_sparse_column_far_from_zero_gives_the_dense_answer(rank, offset, varies, cut):
+    X, sex = far_column(offset, varies=varies, half=False)
+    answers = [
+        solve(collected(rows, sex, rank, cut), n_components=3, n_unfair=2) for rows in (X, sp.csr_array(X))
+    ]
+    assert answers[0].unfair_basis.shape == answers[1].unfair_basis.shape == (3, X.shape[1])
+    for name in ("unfair_basis", "components"):
+        assert principal_angles(*(getattr(answer, name).T for answer in answers)).max() < 1e-6
+    assert answers[0].total_variance == pytest.approx(answers[1].total_variance, rel=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rank", [None, 8])
+@pytest.mark.parametrize("offset", [20241117.0, 1e8])
+def test_a_sparse_column_that_half_of_the_rows_have_gives_the_dense_moments(rank, offset, weighted):
+    """Its variance dwarfs all others', so the moments are compared entry by entry, each on its own scale."""
+    X, sex = far_column(offset, varies=1.0, half=True)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X)) if weighted else None
+    dense, sparse = (collected(rows, sex, rank, 300, weights=weights) for rows in (X, sp.csr_array(X)))
+    lengths = np.sqrt(np.cov(X.T, aweights=weights, bias=True).diagonal())
+    np.testing.assert_allclose(dense.mean() / lengths, sparse.mean() / lengths, atol=1e-9)
+    U = [unfair_basis(moments, constraint="mean") for moments in (dense, sparse)]
+    assert principal_angles(*U).max() < 1e-6
+    assert dense.total_variance == pytest.approx(sparse.total_variance, rel=1e-9)
+    if rank is None:
+        for moment in ("covariance", "gap"):
+            arguments = () if moment == "covariance" else ("sensitive_feature_0", 1)
+            found = [getattr(moments, moment)(*arguments).to_dense() for moments in (dense, sparse)]
+            scaled = [matrix / np.outer(lengths, lengths) for matrix in found]
+            np.testing.assert_allclose(*scaled, atol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [None, 8])
+def test_float32_sparse_rows_far_from_zero_are_summed_in_float64(rank):
+    X, sex = far_column(20241117.0, varies=0.0, half=False, dtype=np.float32)
+    near = X.copy()
+    near[:, 5] = 0
+    answers = [
+        solve(collected(sp.csr_array(rows), sex, rank, 300, np.float32), n_components=3) for rows in (X, near)
+    ]
+    for name in ("unfair_basis", "components"):
+        assert principal_angles(*(getattr(answer, name).T for answer in answers)).max() < 1e-4
+
+
+def test_sparse_products_are_those_of_the_dense_rows():
+    rng = np.random.default_rng(0)
+    fill = np.linspace(0, 1, 20)
+    X = rng.normal(size=(40, 20)) * (rng.random((40, 20)) < fill)
+    origin, scale = rng.normal(size=20), rng.uniform(0.5, 2, 40)
+    dense, sparse = (centred_rows(rows, origin, scale, np.float64) for rows in (X, sp.csr_array(X)))
+    A, T, B, M = (rng.normal(size=shape) for shape in ((5, 20), (3, 40), (4, 20), (3, 4)))
+    some = np.array([3, 4, 30])
+    np.testing.assert_allclose(sparse.gram(), dense.gram(), atol=1e-12)
+    np.testing.assert_allclose(sparse.dot(A), dense.dot(A), atol=1e-12)
+    np.testing.assert_allclose(sparse.combine(T), dense.combine(T), atol=1e-12)
+    np.testing.assert_allclose(sparse.combine_with(B, M, T), dense.combine_with(B, M, T), atol=1e-12)
+    for rows in (slice(None), some):
+        np.testing.assert_allclose(sparse.scatter(rows), dense.scatter(rows), atol=1e-12)
+
+
+# Scales and weights -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1e-170), (np.float32, 1e-24)])
+def test_rows_whose_squares_underflow_are_refused(rng, dtype, scale, rank):
+    X, sex = rng.normal(size=(200, 6)) + 1, rng.integers(0, 2, 200)
+    moments = GroupMoments(6, rank, dtype)
+    with pytest.raises(ValueError, match=r"sums of squares underflow in float\d\d, rescale X"):
+        moments.update((X * scale).astype(dtype), sex)
+    assert moments.n_rows == 0
+    moments.update(np.zeros((3, 6), dtype), [0, 1, 1])  # zeros are no small numbers
+    moments.update(X.astype(dtype), sex).update((X * scale).astype(dtype), sex)  # small beside others: fine
+    assert moments.n_rows == 403
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("rank", [None, 4])
+def test_weights_that_would_overflow_are_refused(rng, rank, dtype):
+    X, sex = rng.normal(size=(200, 6)).astype(dtype), rng.integers(0, 2, 200)
+    moments = GroupMoments(6, rank, dtype).update(X, sex)
+    before = solve(moments, 2)
+    for heavy in (1e306, 1e200):
+        with pytest.raises(ValueError, match=r"sample_weight has values up to .* rescale sample_weight"):
+            moments.update(X, sex, np.where(np.arange(200) == 7, heavy, 1.0))
+    assert moments.n_rows == 200
+    np.testing.assert_array_equal(before.components, solve(moments, 2).components)
+    solve(moments.update(X, sex, np.full(200, 1e9)), 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_sketch_of_rank_d_drops_nothing(rng, dtype):
+    """Directions a thousand times weaker than the first count too, in float32 as well."""
+    d, n = 12, 2000
+    sex = rng.integers(0, 2, n)
+    X = (rng.normal(size=(n, d)) * 10.0 ** -np.linspace(0, 3.5, d)).astype(dtype)
+    X[:, -1] += dtype(1e-3) * sex.astype(dtype)
+    sketch = collected(X, sex, d, 300, dtype)
+    assert len(sketch.covariance().core) == d
+    assert sketch.lost_energy < 1e-6
+    fair = solve(sketch, n_components=d - 1, constraint="mean")
+    gap = X[sex == 1].mean(axis=0, dtype=float) - X[sex == 0].mean(axis=0, dtype=float)
+    assert np.linalg.norm(fair.components @ gap) < 1e-5 * np.linalg.norm(gap)
+    other = collected(X[::-1], sex[::-1], d, 170, dtype)
+    merged = sketch.merge(other)
+    assert merged.n_rows == 2 * n
+    assert merged.total_variance == pytest.approx(float(X.var(axis=0, dtype=float).sum()), rel=1e-5)
+
+
+def test_a_sketch_of_rank_d_names_the_memory_it_would_need():
+    with pytest.raises(MemoryError, match="take a smaller rank"):
+        GroupMoments(10_000_000, rank=10_000_000)
+
+
+def test_a_block_without_new_directions_needs_no_triangular_solve(rng, monkeypatch):
+    """SciPy before 1.14 refuses a triangle without rows."""
+
+    def refusing(triangle, *arguments, solve=scipy.linalg.solve_triangular, **options):
+        assert len(triangle) > 0
+        return solve(triangle, *arguments, **options)
+
+    monkeypatch.setattr(scipy.linalg, "solve_triangular", refusing)
+    moments = GroupMoments(12, rank=8)
+    for _ in range(6):
+        moments.update(rng.normal(size=(50, 12)))
+    moments.update(np.repeat(moments.mean()[None], 3, axis=0))
+    assert moments.n_rows == 303

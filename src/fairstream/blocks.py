@@ -85,11 +85,13 @@ def take_rows(groups: Groups, rows: slice | NDArray[np.intp]) -> dict[str, Group
     return {attribute: column.take(rows) for attribute, column in groups.items()}
 
 
-def check_values(values: NDArray[Any], dtype: DTypeLike) -> None:
-    """Refuse NaN, infinity, and numbers whose products would overflow in `dtype`.
+def check_values(values: NDArray[Any], dtype: DTypeLike, *, scale_known: bool = False) -> None:
+    """Refuse NaN, infinity, and numbers whose products would overflow or underflow in `dtype`.
 
-    Overflow must not pass: an unfair direction of infinite size is none, and nothing would be nulled. The
-    limit leaves a factor of 1e12 for how many products are summed.
+    Neither may pass: an unfair direction of infinite size, or of size zero, is none, and nothing would be
+    nulled. The upper limit leaves a factor of 1e12 for how many products are summed, the lower one of 1e6 for
+    how small a product may be beside the largest. Rows that are all tiny are harmless after larger ones
+    (`scale_known`), and so are zeros.
 
     Examples
     --------
@@ -97,13 +99,16 @@ def check_values(values: NDArray[Any], dtype: DTypeLike) -> None:
     Traceback (most recent call last):
     ValueError: X has values up to 1e+30: beyond 1.8e+13 sums of squares overflow in float32, rescale X
     """
-    limit = 1e-6 * float(np.sqrt(np.finfo(dtype).max))
+    limit = largest_value(dtype)
+    least = 1e3 * float(np.sqrt(np.finfo(dtype).tiny))
     if values.size == 0 or (values.dtype.kind in "bui" and values.dtype.itemsize <= 4):
         return
     if values.dtype.kind == "f" and values.ndim <= 2:
         # One quick pass tells for nearly all data: NaN, infinity and a large number all show in the squares.
         squares = np.einsum(values, [*range(values.ndim)], values, [*range(values.ndim)], [])
-        if squares <= min(limit, float(np.sqrt(np.finfo(values.dtype).max))) ** 2:
+        own = np.finfo(values.dtype)
+        least_squares = values.size * max(least**2, float(own.tiny))
+        if (scale_known or squares >= least_squares) and squares <= min(limit, float(np.sqrt(own.max))) ** 2:
             return
     largest = max(abs(float(values.min())), abs(float(values.max())))  # NaN where there is one
     if not np.isfinite(largest):
@@ -113,6 +118,22 @@ def check_values(values: NDArray[Any], dtype: DTypeLike) -> None:
             f"X has values up to {largest:.2g}: beyond {limit:.2g} sums of squares overflow in "
             f"{np.dtype(dtype)}, rescale X"
         )
+    if 0 < largest < least and not scale_known:
+        raise ValueError(
+            f"X has no value beyond {largest:.2g}: below {least:.2g} sums of squares underflow in "
+            f"{np.dtype(dtype)}, rescale X"
+        )
+
+
+def largest_value(dtype: DTypeLike) -> float:
+    """Return the largest value whose products can be summed in `dtype`.
+
+    Examples
+    --------
+    >>> f"{largest_value(np.float32):.2g}"
+    '1.8e+13'
+    """
+    return 1e-6 * float(np.sqrt(np.finfo(dtype).max))
 
 
 def encode_groups(sensitive_features: object, n_rows: int) -> dict[str, GroupColumn]:

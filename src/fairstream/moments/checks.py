@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.blocks import Matrix, check_values
+from fairstream.blocks import Matrix, check_values, largest_value
 from fairstream.linalg import FloatArray
 from fairstream.matrices import check_matrix
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairstream.moments.summary import GroupMoments
 
 
-def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> Matrix:
+def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any], *, scale_known: bool = False) -> Matrix:
     """Return X as an array or CSR matrix of finite real numbers with the right number of columns."""
     check_matrix(X)
     X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
@@ -26,14 +26,15 @@ def checked_rows(X: Any, n_features: int, dtype: np.dtype[Any]) -> Matrix:
     values = X.data if sp.issparse(X) else X
     if values.dtype.kind not in "fiub":
         raise ValueError(f"X has dtype {values.dtype}: pass real numbers")
-    check_values(values, dtype)
+    check_values(values, dtype, scale_known=scale_known)
     return X
 
 
-def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
-    """Return the weights as float64, None where there are none."""
+def checked_weights(sample_weight: Any, X: Matrix, dtype: np.dtype[Any]) -> FloatArray | None:
+    """Return the weights as float64, None where there are none; with them no sum over X may overflow."""
     if sample_weight is None:
         return None
+    n_rows = X.shape[0]
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n_rows,):
         raise ValueError(f"sample_weight has shape {weights.shape}, X has {n_rows} rows: one weight per row")
@@ -41,6 +42,16 @@ def checked_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
         raise ValueError("sample_weight has negative or non-finite entries: weights must be >= 0")
     if not weights.any():
         raise ValueError("sample_weight is zero for every row: nothing is left to learn from")
+    heaviest = float(weights.max())
+    if heaviest > 1e6:  # less is within the margin that check_values leaves
+        values = X.data if sp.issparse(X) else X
+        largest = max(abs(float(values.min(initial=0))), abs(float(values.max(initial=0))), 1.0)
+        limit = min((largest_value(dtype) / largest) ** 2, 1e100)
+        if heaviest > limit:
+            raise ValueError(
+                f"sample_weight has values up to {heaviest:.2g}: beyond {limit:.2g} weighted sums of squares "
+                f"of this X overflow in {np.dtype(dtype)}, rescale sample_weight"
+            )
     return weights
 
 

@@ -190,9 +190,14 @@ class SketchedScatter:
 
     def __init__(self, n_features: int, rank: int, dtype: Any) -> None:
         self.rank = min(rank, n_features)
-        self.basis: FloatArray = np.zeros((0, n_features), dtype=dtype)
-        self.cores = np.zeros((1, 0, 0))
-        self.offsets = np.zeros((1, 0))  # coordinates of mean_g - mean, as far as the basis holds them
+        # A rank of d promises that nothing is dropped: all directions are there from the start, and none has
+        # to stand out from the rounding of its first rows to be taken in.
+        width = n_features if rank >= n_features else 0
+        what = f"a sketch of {n_features:,} features with rank={rank}"
+        refuse_beyond_memory(3 * 8 * width**2, what, "take a smaller rank")
+        self.basis: FloatArray = np.eye(width, n_features, dtype=dtype)
+        self.cores = np.zeros((1, width, width))
+        self.offsets = np.zeros((1, width))  # coordinates of mean_g - mean, as far as the basis holds them
         self.energy = np.zeros(1)  # exact trace of every S_g
         self.cuts = 0
 

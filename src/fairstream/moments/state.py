@@ -74,7 +74,9 @@ def _rebuild_scatter(header: Header, arrays: Arrays, n_slots: int, d: int) -> Ex
         shapes == [(width, d), (n_slots, width, width), (n_slots, width), (n_slots,)], "the sketch's arrays"
     )
     checked(type(rank) is int and rank >= 1 and type(cuts) is int, "rank and sketch")
-    sketch = SketchedScatter(d, rank, header["dtype"])
+    # Rank 0 for the moment: a rank of d would first make a d x d basis.
+    sketch = SketchedScatter(d, 0, header["dtype"])
+    sketch.rank = min(rank, d)
     checked(basis.dtype == sketch.basis.dtype, "basis and header")
     sketch.basis, sketch.cores, sketch.cuts = basis, cores, cuts
     sketch.offsets, sketch.energy = arrays["offsets"], arrays["energy"]

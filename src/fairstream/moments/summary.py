@@ -124,9 +124,9 @@ class GroupMoments(Storable):
             breaks off.
         """
         self._refuse_restricted()
-        X = checked_rows(X, self.n_features, self.dtype)
+        X = checked_rows(X, self.n_features, self.dtype, scale_known=self.total_variance > 0)
         columns = self._encoded(groups, X.shape[0])
-        weights = checked_weights(sample_weight, X.shape[0])
+        weights = checked_weights(sample_weight, X, self.dtype)
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]

@@ -37,6 +37,7 @@ from numpy.typing import DTypeLike, NDArray
 from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray
+from fairstream.moments.rows import provisional_origin
 from fairstream.power.bases import random_basis
 from fairstream.power.groups import GroupLedger, NewGroups
 from fairstream.power.known import KnownSoFar
@@ -163,8 +164,10 @@ class FairPowerMethod(KnownSoFar):
 
     def _take_in(self, X: Matrix, groups: object) -> None:
         """Take in rows; a failure leaves half of them in the sums, so this is for drafts."""
-        # Dense values are checked while they are read, sparse ones are few.
-        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=sp.issparse(X))
+        # Dense values are checked while they are read, but for their scale, which the first rows show.
+        started = self._ledger.count() > 0
+        first = not started or sp.issparse(X)
+        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=first, scale_known=started)
         codes, new = self._encode(groups, rows.shape[0])
         ledger, finding = self._ledger, self._finding_groups
         entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
@@ -275,7 +278,7 @@ class FairPowerMethod(KnownSoFar):
         """Add rows of one block to its sums, slice by slice."""
         ledger = self._ledger
         if ledger.shift is None:
-            ledger.shift = np.asarray(X[:64].mean(axis=0, dtype=np.float64)).ravel().astype(self.plan.dtype)
+            ledger.shift = provisional_origin(X).astype(self.plan.dtype)
         if self.plan.block_size is None and not ledger.open_counts[0]:
             ledger.forget_closed()
         slots = self._slots()

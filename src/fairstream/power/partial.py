@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairstream.blocks import Block
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
+from fairstream.moments.rows import provisional_origin
 from fairstream.power.products import checked_rows
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def open_step(method: FairPowerMethod, first_rows: FloatArray) -> None:
     ledger = method._ledger
     if ledger.shift is None:
         head = checked_rows(first_rows[:64], method.plan.n_features, method.plan.dtype)
-        ledger.shift = np.asarray(head.mean(axis=0, dtype=np.float64)).ravel().astype(method.plan.dtype)
+        ledger.shift = provisional_origin(head).astype(method.plan.dtype)
     if method.plan.block_size is None and not ledger.open_counts[0]:
         ledger.forget_closed()
     method._open_products(method._slots())
@@ -60,7 +61,7 @@ def partial_sums(method: FairPowerMethod, blocks: Iterable[Block]) -> PartialSum
     ledger.open_counts[:], ledger.open_sums[:], ledger.open_squares = 0, 0.0, 0.0
     work._P = None
     for block in blocks:
-        rows = checked_rows(block.X, work.plan.n_features, work.plan.dtype)
+        rows = checked_rows(block.X, work.plan.n_features, work.plan.dtype, scale_known=True)
         codes, _ = work._encode(block.groups if ledger.entries else None, rows.shape[0])
         work._read(rows, codes)
     _, products = work._open_products(slots)

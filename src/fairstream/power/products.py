@@ -44,10 +44,12 @@ def slice_rows(n_features: int, dtype: Any, columns: int = 0) -> int:
     return int(min(max(fitting, least), MAX_SLICE_ROWS))
 
 
-def checked_rows(X: Any, n_features: int, dtype: Any, *, values: bool = True) -> Any:
+def checked_rows(
+    X: Any, n_features: int, dtype: Any, *, values: bool = True, scale_known: bool = False
+) -> Any:
     """Return X as a real n x d array or CSR matrix of its own type.
 
-    With `values`, also refuse what is not finite or so large that `dtype` cannot sum its squares.
+    With `values`, also refuse what is not finite, or too large or small for sums of squares in `dtype`.
     """
     check_matrix(X)
     sparse: bool = sp.issparse(X)
@@ -60,7 +62,11 @@ def checked_rows(X: Any, n_features: int, dtype: Any, *, values: bool = True) ->
         raise ValueError(f"X has dtype {rows.dtype}: pass real numbers")
     if values:
         numbers = rows.data if sparse else rows
-        in_threads(lambda part: check_values(numbers[part], dtype), shares(len(numbers), numbers.size))
+        if not scale_known:  # a thread's share may be tiny where the whole is not
+            check_values(numbers, dtype)
+        else:
+            parts = shares(len(numbers), numbers.size)
+            in_threads(lambda part: check_values(numbers[part], dtype, scale_known=True), parts)
     return rows
 
 
