@@ -7,6 +7,7 @@ row weights. Every product with R that the moments need is one BLAS-3 (or sparse
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -172,6 +173,14 @@ class SparseRows:
         gram[:, zero] = 0
         return gram + self.centred @ self.centred.T
 
+    @cached_property
+    def spread_entries(self) -> Any:
+        """The entries in a matrix of all columns."""
+        e = self.entries
+        if e.shape[1] == len(self.origin):
+            return e
+        return sp.csr_array((e.data, self.columns[e.indices], e.indptr), shape=(e.shape[0], len(self.origin)))
+
     def in_double(self) -> SparseRows:
         double = copy.copy(self)
         double.dtype, double.elsewhere = np.float64, self.elsewhere.astype(np.float64)
@@ -206,15 +215,14 @@ class SparseRows:
         D, scale = self.centred[rows], self.scale[rows]
         if D.shape[1] == len(self.origin):
             return inner_product(D, D)
-        X = self.entries[rows]
-        sums = np.zeros(len(self.origin))
-        sums[self.columns] = X.T @ scale
-        cross = np.outer(sums, self.origin)
-        product: FloatArray = np.outer(self.origin, self.origin) * float(scale @ scale) - cross - cross.T
-        product[np.ix_(self.columns, self.columns)] += (X.T @ X).toarray()
+        X = self.spread_entries[rows]
+        product: FloatArray = (X.T @ X).toarray()
+        # The origin's terms, s o' + o s' - |scale|^2 o o', are half and its transpose.
+        half = np.outer(X.T @ scale - (float(scale @ scale) / 2) * self.origin, self.origin)
+        product -= half
+        product -= half.T
         if D.shape[1]:
-            across = np.outer(-self.origin, scale @ D)
-            across[self.columns] += X.T @ D
+            across = X.T @ D - np.outer(self.origin, scale @ D)
             across[self.well_filled] = inner_product(D, D)
             product[:, self.well_filled] = across
             product[self.well_filled] = across.T
@@ -223,7 +231,9 @@ class SparseRows:
 
 def _columns_of(X: Any, columns: NDArray[np.intp]) -> Any:
     """Return some columns of a CSR matrix, in time proportional to its entries and columns."""
-    place = np.full(X.shape[1], -1, dtype=np.intp)
+    if columns.size in (0, X.shape[1]):
+        return X if columns.size else sp.csr_array((X.shape[0], 0))
+    place = np.full(X.shape[1], -1, dtype=X.indices.dtype)
     place[columns] = np.arange(columns.size)
     places = place[X.indices]
     kept = places >= 0
