@@ -842,3 +842,26 @@ def test_rows_shared_among_threads_give_the_same_components(monkeypatch, few_col
     assert np.allclose(shared.unfair_basis, alone.unfair_basis, atol=1e-9)
     assert shared.group_counts == alone.group_counts
     assert np.isclose(shared.total_variance, alone.total_variance, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("half", [False, True])
+def test_a_sparse_column_far_from_zero_gives_the_dense_answer(dtype, half):
+    rng = np.random.default_rng(0)
+    X, a = stream_rows(2_000)
+    X = (X - 3) * 2.0 ** -np.arange(D) * (rng.random(X.shape) < 0.2)
+    X[:, 0] += a
+    X[:, 3] = 20241116.0 * (rng.random(2_000) < 0.5) if half else 20241116.0
+    X = X.astype(dtype)
+    dense, sparse = (
+        FairPowerMethod(
+            D, K, n_unfair=1, constraint="mean", power_steps=30, random_state=0, dtype=dtype
+        ).fit_full(rows, a)
+        for rows in (X, sp.csr_array(X))
+    )
+    assert dense.unfair_basis.shape == sparse.unfair_basis.shape == (D, 1)
+    tolerance = 1e-6 if dtype == "float64" else 1e-3
+    assert angle(dense.unfair_basis, sparse.unfair_basis) < tolerance
+    assert dense.total_variance == pytest.approx(sparse.total_variance, rel=1e-5)
+    if not half:
+        assert angle(dense.components, sparse.components) < 10 * tolerance

@@ -18,6 +18,7 @@ from fairstream.blas import add_gemm
 from fairstream.blocks import check_values
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack
 from fairstream.matrices import check_matrix
+from fairstream.moments.rows import SparseRows
 
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
@@ -71,11 +72,17 @@ def checked_rows(
 
 
 class SparseSlice:
-    """Some sparse rows about the shift: the shift is a rank-one correction, nothing is densified."""
+    """Some sparse rows about the shift, split as in `SparseRows`: well-filled columns are dense and centred.
+
+    For the other columns the shift is a rank-one correction, and nothing is densified.
+    """
 
     def __init__(self, X: Any, shift: FloatArray) -> None:
-        self.X = X
-        self.shift = shift
+        rows = SparseRows(X, shift.astype(np.float64), None, shift.dtype)
+        self.X = rows.spread_entries.astype(shift.dtype)
+        self.shift = rows.origin.astype(shift.dtype)
+        self.well_filled = rows.well_filled
+        self.centred = rows.centred.astype(shift.dtype)
 
     def dot(self, Q: FloatArray) -> FloatArray:
         """Return Z Q (rows x q), a few columns at a time so that Q is never copied whole."""
@@ -83,24 +90,30 @@ class SparseSlice:
         for panel in _panels(Q.shape[1]):
             Y[:, panel] = self.X @ np.ascontiguousarray(Q[:, panel])
         Y -= self.shift @ Q
+        if self.well_filled.size:
+            Y += self.centred @ Q[self.well_filled]
         return Y
 
     def add_outer(self, Y: FloatArray, P: FloatArray) -> None:
         """Add Z'Y to P, a few columns at a time."""
         for panel in _panels(Y.shape[1]):
             P[:, panel] += self.X.T @ np.ascontiguousarray(Y[:, panel])
+            if self.well_filled.size:
+                P[self.well_filled, panel] += self.centred.T @ Y[:, panel]
         add_product(P, self.shift[:, None], Y.sum(axis=0, keepdims=True), alpha=-1.0)
 
     def sums(self, E: FloatArray) -> FloatArray:
         """Return E'Z (e x d)."""
         summed: FloatArray = np.asarray(self.X.T @ E).T - np.outer(E.sum(axis=0), self.shift)
+        summed[:, self.well_filled] = E.T @ self.centred
         return summed
 
     def squares(self) -> float:
         """Return the sum of squares of Z."""
         shift = self.shift.astype(np.float64)
         data = self.X.data.astype(np.float64)
-        return float(data @ data - 2 * (self.X @ shift).sum() + self.X.shape[0] * (shift @ shift))
+        dense = float(np.einsum("ij,ij->", self.centred, self.centred, dtype=np.float64))
+        return dense + float(data @ data - 2 * (self.X @ shift).sum() + self.X.shape[0] * (shift @ shift))
 
 
 def _panels(columns: int) -> Iterator[slice]:

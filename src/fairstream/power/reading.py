@@ -142,7 +142,7 @@ def _read_sparse(X: Matrix, codes: Codes, reading: Reading, P: FloatArray, found
     for start in range(0, X.shape[0], MAX_SLICE_ROWS):
         rows = slice(start, min(start + MAX_SLICE_ROWS, X.shape[0]))
         local = {attribute: column[rows] for attribute, column in codes.items()}
-        piece = SparseSlice(X[rows].astype(P.dtype), reading.shift)
+        piece = SparseSlice(X[rows], reading.shift)
         members = reading.members(local, rows.stop - start)
         found.add(members, piece.sums(members), piece.squares())
         if P.shape[1]:
