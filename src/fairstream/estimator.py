@@ -161,7 +161,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def partial_fit(
         self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Learn from one more block of any number of rows. Parameters as in `fit`."""
+        """Learn from one more block of any number of rows, all of them or none. Parameters as in `fit`."""
         with self._unchanged_on_error():
             started = hasattr(self, "_learner")
             X = self._validated(X, reset=not started)
