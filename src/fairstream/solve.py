@@ -22,6 +22,7 @@ from fairstream.unfair import GapEigenpairs, NUnfair, gap_eigenpairs, unfair_bas
 
 DOUBTFUL_SHARE = 0.3  # of the last component's variance, in every direction that a sketch dropped
 LITTLE_VARIANCE = 1e-4
+NOTABLE_RISE = 0.05  # of the gap at the smallest m: smaller rises are an effect of the sample
 
 
 def fair_components(
@@ -209,7 +210,9 @@ def frontier(
     Returns
     -------
     list of FrontierPoint
-        One per m, in the order given.
+        One per m, in the order given. Warns if an attribute's covariance gap is larger at some m than at a
+        smaller one, by more than 5 % of that at the smallest: "relative" directions of several attributes
+        are not nested, so more of them can leave more.
 
     Examples
     --------
@@ -235,7 +238,29 @@ def frontier(
         ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0
         mean_gap, covariance_gap = residual_gaps(moments, V)
         points.append(FrontierPoint(m, U.shape[1], ratio, mean_gap, covariance_gap))
+    _warn_of_rises(points, directions)
     return points
+
+
+def _warn_of_rises(points: list[FrontierPoint], directions: str) -> None:
+    """Warn if more nulled directions leave a larger gap than fewer did: a frontier is read as if it fell."""
+    ordered = sorted(points, key=lambda point: point.n_unfair)
+    for attribute in ordered[0].covariance_gap if ordered else ():
+        gaps = [point.covariance_gap[attribute] for point in ordered]
+        lows = np.minimum.accumulate(gaps)
+        rises = gaps - lows
+        worst = int(np.argmax(rises))
+        if rises[worst] <= NOTABLE_RISE * gaps[0]:
+            continue
+        best = gaps.index(lows[worst])
+        way_out = 'or take directions="absolute"' if directions == "relative" else "or another n_components"
+        warnings.warn(
+            f"the covariance gap of {attribute!r} rises again: {gaps[best]:.3g} at n_unfair="
+            f"{ordered[best].n_unfair}, {gaps[worst]:.3g} at n_unfair={ordered[worst].n_unfair}; more "
+            f"nulled directions are not fairer here: prefer n_unfair={ordered[best].n_unfair}, {way_out}",
+            FairstreamWarning,
+            stacklevel=3,
+        )
 
 
 def residual_gaps(moments: GroupMoments, V: FloatArray) -> tuple[dict[str, float], dict[str, float]]:

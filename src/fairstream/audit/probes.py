@@ -288,6 +288,9 @@ class _BalancedNetwork(MLPClassifier):  # type: ignore[misc]
     beat in accuracy, so training ends before the smaller one has been seen.
     """
 
+    coefs_: list[FloatArray]
+    intercepts_: list[FloatArray]
+
     def fit(self, Z: FloatArray, codes: NDArray[np.intp]) -> _BalancedNetwork:
         """Train for at most `max_iter` epochs; each draws as many rows of every group."""
         counts = np.bincount(codes)
