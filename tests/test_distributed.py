@@ -387,6 +387,7 @@ def test_power_steps_equal_those_of_one_process(block_size, rows, processes):
     np.testing.assert_allclose(fitted.components_, expected.components_, atol=1e-9)
     np.testing.assert_allclose(fitted.explained_variance_, expected.explained_variance_, rtol=1e-9)
     assert principal_angles(fitted.unfair_basis_.T, expected.unfair_basis_.T).max() < 1e-7
+    assert fitted.power_.convergence == pytest.approx(expected.power_.convergence, abs=1e-6)
     assert fitted.n_samples_seen_ == N_ROWS
     assert fitted.group_counts_ == expected.group_counts_
 

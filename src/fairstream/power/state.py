@@ -37,6 +37,7 @@ def describe(method: FairPowerMethod) -> tuple[dict[str, Any], dict[str, NDArray
         "scatter": ledger.scatter,
         "open_squares": ledger.open_squares,
         "generator": method._generator.bit_generator.state,
+        "convergence": dict(method._moved),
     }
     arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
     arrays |= {"variances": method._variances, "Q": method._Q, "P": method._P, "U": method._U}
@@ -56,6 +57,8 @@ def rebuild(
         ledger = method._ledger
         method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
         method._generator.bit_generator.state = header["generator"]
+        moved = header.get("convergence", {})  # files from before it was measured have none
+        method._moved = {str(phase): float(sine) for phase, sine in moved.items()}
         groups = {int(entry): (str(attribute), label) for attribute, label, entry in header["groups"]}
         ledger.enlist(groups, attributes=header["attributes"])
         ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
@@ -67,7 +70,7 @@ def rebuild(
             np.array(arrays[name], order="F") if name in arrays else None for name in ("Q", "P", "U")
         )
         fits = _fits(method)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FairstreamFileError(f"power state cannot be read: {error!r}") from error
     if not fits:
         raise FairstreamFileError("power state has arrays that do not fit its header: the file is damaged")
