@@ -356,7 +356,7 @@ def adult_moments():
 
 
 def test_a_frontier_warns_where_more_nulled_directions_leave_a_larger_gap(adult_moments):
-    with pytest.warns(FairstreamWarning, match="covariance gap of 'race' rises again: .* at n_unfair=") as caught:
+    with pytest.warns(FairstreamWarning, match="gap of 'race' rises again: .* at n_unfair=") as caught:
         points = frontier(adult_moments, 10, range(10), directions="relative")
     said = " ".join(str(warning.message) for warning in caught)
     gaps = [point.covariance_gap["race"] for point in points]

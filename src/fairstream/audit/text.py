@@ -158,13 +158,15 @@ def size_rows(report: AuditReport) -> list[Row]:
     rows: list[Row] = []
     for summary in report.data.attributes:
         rows += [(summary.attribute, group, f"{count:,}") for group, count in summary.groups.items()]
-        if summary.n_other_rows:
-            small = (
-                f" or one of {summary.n_suppressed_groups} small groups"
-                if summary.n_suppressed_groups
-                else ""
-            )
-            rows.append((summary.attribute, f"(unknown{small})", f"{summary.n_other_rows:,}"))
+        unknown, small = summary.n_unknown_rows or 0, summary.n_suppressed_groups
+        if unknown:
+            rows.append((summary.attribute, "(unknown)", f"{unknown:,}"))
+        if small:
+            pooled = summary.n_other_rows - unknown
+            shown = f"{pooled:,}" if pooled else "left out"
+            rows.append((summary.attribute, f"({small} small group{'s' * (small != 1)})", shown))
+    if report.data.left_out_below:
+        rows.append(("(any)", "(left out of every number)", f"fewer than {report.data.left_out_below:,}"))
     return rows
 
 
