@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from fairstream.audit.report import AuditReport, ModelReport, ProbeResult
+from fairstream.audit.report import AuditReport, GapResult, ModelReport, ProbeResult
 from fairstream.audit.summary import PROBE_NAMES
 from fairstream.errors import missing_extra
 
 Row = tuple[str, ...]
+
+NOISE_LEVEL = 0.05  # p-values from here on say that the groups may not differ at all
 
 
 def render_markdown(report: AuditReport) -> str:
@@ -111,8 +114,8 @@ def gap_rows(report: AuditReport) -> list[Row]:
     return [
         (
             model.name, leak.attribute, gap.group, share(model.explained_variance),
-            number(gap.mean_gap), share(gap.mean_gap_relative),
-            number(gap.covariance_gap), share(gap.covariance_gap_relative),
+            number(gap.mean_gap), _share_or_noise(gap, gap.mean_gap_relative),
+            number(gap.covariance_gap), _share_or_noise(gap, gap.covariance_gap_relative),
             number(gap.mmd2), number(gap.mmd2_unbiased), number(gap.mmd2_p_value),
         )
         for model in report.models
@@ -201,6 +204,13 @@ def frontier_name(constraint: str, directions: str) -> str:
     return {"none": "plain PCA", "mean": "mean only"}.get(constraint, f"{directions} directions")
 
 
+def _share_or_noise(gap: GapResult, relative: float | None) -> str:
+    """Write a gap as a share of PCA's, unless random relabellings tell the groups apart as well."""
+    if relative is not None and gap.mmd2_p_value is not None and gap.mmd2_p_value >= NOISE_LEVEL:
+        return "within noise"
+    return share(relative)
+
+
 def share(value: float | None) -> str:
     """Write a share as a percentage, a dash for none."""
     return "–" if value is None else f"{value:.1%}"
@@ -244,6 +254,10 @@ def _table(header: Row, rows: list[Row]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Make text from the data harmless in Markdown: no markup, no HTML, no new line."""
+    """Make text from the data harmless in Markdown: no markup, no HTML, no link, no new line."""
     flat = " ".join(text.split())
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in flat)
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in flat)
+    # GitHub turns bare addresses into links. A backslash stops it at :// and www., but not at the @ of an
+    # e-mail address: there an invisible word joiner does.
+    unlinked = re.sub(r"(?i)(www)\.", r"\1\\.", escaped.replace("://", "\\://"))
+    return unlinked.replace("@", "@\u2060")
