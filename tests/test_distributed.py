@@ -749,3 +749,51 @@ def test_options_that_would_be_ignored_are_refused(options, message, tmp_path):
     result = CliRunner().invoke(main, [*map(str, arguments)])
     assert result.exit_code == 2
     assert message in result.output
+
+
+# Labels and rows that have an index ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def indexed(rows):
+    X, sex = rows
+    index = [f"{i:05}" for i in range(N_ROWS)]
+    frame = pd.DataFrame(X, index=index, columns=[f"x{j}" for j in range(N_FEATURES)])
+    return frame, pd.Series(sex, index=index, name="sex")
+
+
+def test_dask_labels_in_another_order_within_a_partition_are_paired_by_index(indexed, single, one_thread):
+    X, sex = (dd.from_pandas(of, npartitions=4) for of in indexed)
+    crossed = sex.map_partitions(lambda part: part.iloc[::-1], meta=sex)
+    for labels in (sex, crossed, {"sex": crossed}):
+        assert_same_moments(fit_dask(FairStreamingPCA(3), X, labels, client=one_thread), single)
+
+
+def test_dask_labels_of_other_rows_are_refused_with_the_number_of_the_partition(indexed, one_thread):
+    X = dd.from_pandas(indexed[0], npartitions=4)
+    third = [*range(1500, 2000), *range(1000, 1500)]
+    moved = dd.from_map(
+        lambda rows: indexed[1].iloc[rows], [[*range(500)], [*range(500, 1000)], third[:500], third[500:]]
+    )
+    assert not moved.known_divisions
+    with pytest.raises(ValueError, match=r"partition 2 .* sensitive_features has the index \['01500'"):
+        fit_dask(FairStreamingPCA(3), X, moved, client=one_thread)
+    with pytest.raises(ValueError, match=r"sensitive_features\['sex'\] has the index"):
+        fit_dask(FairStreamingPCA(3), X, {"sex": moved}, client=one_thread)
+
+
+def test_dask_labels_with_other_divisions_are_refused_before_anything_is_read(indexed, single, one_thread):
+    X, sex = (dd.from_pandas(of, npartitions=4) for of in indexed)
+    other = sex.repartition(divisions=(X.divisions[0], "00600", *X.divisions[2:]))
+    for labels, name in ((other, "sensitive_features"), ({"sex": other}, r"sensitive_features\['sex'\]")):
+        with pytest.raises(ValueError, match=rf"partition 1 begins at '00600' of the index of {name}"):
+            partition(X, labels, None, {})
+    mended = other.repartition(divisions=X.divisions)  # the way out
+    assert_same_moments(fit_dask(FairStreamingPCA(3), X, mended, client=one_thread), single)
+
+
+def test_delayed_blocks_are_paired_by_index(indexed, single, one_thread):
+    X, sex = indexed
+    cuts = [slice(start, start + 500) for start in range(0, N_ROWS, 500)]
+    blocks = [dask.delayed((X.iloc[rows], {"sex": sex.iloc[rows].iloc[::-1]})) for rows in cuts]
+    assert_same_moments(fit_dask(FairStreamingPCA(3), blocks, client=one_thread), single)

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream import channels_state
+from fairstream.alignment import paired
 from fairstream.blocks import Matrix, check_values, encode_groups
 from fairstream.channels_model import ChannelSubspaces
 from fairstream.estimator import FairStreamingPCA
@@ -138,6 +139,8 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             Itself. A rejected call leaves it as it was.
         """
         with self._unchanged_on_error():
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=True)
             groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
             self.estimators_ = tuple(
@@ -155,6 +158,8 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Learn from one more block of any number of rows. Parameters as in `fit`."""
         with self._unchanged_on_error():
             started = self.__sklearn_is_fitted__()
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=not started)
             parts = self._parts_so_far() if started else self.new_parts(X.shape[1])
             # What one channel would refuse must not have been learned by the channels before it.

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream import estimator_state
+from fairstream.alignment import paired
 from fairstream.blocks import GroupColumn, encode_groups
 from fairstream.learners import Learner, check_parameters, new_learner
 from fairstream.linalg import FloatArray
@@ -134,9 +135,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         y : ignored
         sensitive_features : list, array, Series, frame or dict
             One label per row for one attribute or several; unknown labels (None, NaN) count for the total
-            only. Required unless `constraint` is "none".
+            only. Required unless `constraint` is "none". If X and the labels both have a pandas index, labels
+            in another order are brought into that of X, and indexes that do not match raise.
         sample_weight : array (n,), optional
-            Non-negative; an integer weight equals repetition.
+            Non-negative; an integer weight equals repetition. A Series is paired like the labels.
 
         Returns
         -------
@@ -144,6 +146,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             Itself. A rejected call leaves it as it was.
         """
         with self._unchanged_on_error():
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=True)
             check_parameters(self.get_params(deep=False))
             groups = self._groups(sensitive_features, X.shape[0])
@@ -162,6 +166,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """Learn from one more block of any number of rows. Parameters as in `fit`."""
         with self._unchanged_on_error():
             started = hasattr(self, "_learner")
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=not started)
             check_parameters(self.get_params(deep=False))
             if self.solver == "power" and self.block_size is None:

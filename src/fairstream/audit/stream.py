@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.alignment import paired
 from fairstream.audit.subjects import Subject
 from fairstream.audit.suppression import Combination, label_combinations
 from fairstream.blocks import Block, BlockSource, GroupColumn, Matrix, encode_groups, label_order, take_rows
@@ -58,6 +59,7 @@ class ArrayBlocks:
     """Arrays in memory as a source of blocks."""
 
     def __init__(self, X: Any, sensitive_features: object, y: Any = None) -> None:
+        sensitive_features, y = paired(sensitive_features, X), paired(y, X, "y")
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         self.feature_names: tuple[str, ...] | None = None
         if isinstance(frame, nw.DataFrame):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from fairstream.alignment import paired
 from fairstream.blocks import Block, BlockSource, encode_groups
 from fairstream.sources import open_source
 from fairstream.sources.rows import cut_block
@@ -86,7 +87,7 @@ class TaskPart:
         n_rows = int(held.shape[0])
         options = dict(self.options)
         if labels is not None:
-            options["sensitive"] = encode_groups(labels, n_rows)
+            options["sensitive"] = encode_groups(paired(labels, held), n_rows)
         if n_rows == 0:
             return None
         is_frame = not isinstance(held, np.ndarray) and not sp.issparse(held)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fairstream.alignment import paired
 from fairstream.blocks import (
     MAX_GROUPS,
     GroupColumn,
@@ -113,7 +114,8 @@ class GroupMoments(Storable):
         X : array or sparse matrix (n, d)
             Any number of rows, dense (float, integer, uint8; any order; memory-mapped) or CSR/CSC.
         groups : optional
-            Sensitive features in any form that `encode_groups` takes. None: rows of no attribute.
+            Sensitive features in any form that `encode_groups` takes. None: rows of no attribute. A pandas
+            index of X and the labels is compared, see `fairstream.alignment.paired`.
         sample_weight : array (n,), optional
             Non-negative weights; an integer weight equals repetition.
 
@@ -123,6 +125,7 @@ class GroupMoments(Storable):
             Itself. A rejected block leaves it as it was.
         """
         self._refuse_restricted()
+        groups, sample_weight = paired(groups, X, "groups"), paired(sample_weight, X, "sample_weight")
         X = checked_rows(X, self.n_features, self.dtype)
         columns = self._encoded(groups, X.shape[0])
         weights = checked_weights(sample_weight, X.shape[0])

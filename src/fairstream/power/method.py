@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fairstream.alignment import paired
 from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray, inner_product
@@ -156,6 +157,7 @@ class FairPowerMethod(KnownSoFar):
         if sample_weight is not None:
             raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
         self._refuse_torn()
+        groups = paired(groups, X, "groups")
         undo = self._can_undo(X)
         rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=not undo)
         codes, new = self._encode(groups, rows.shape[0])
@@ -245,6 +247,7 @@ class FairPowerMethod(KnownSoFar):
         elif isinstance(X, Iterator):
             raise ValueError("X can be read only once: pass an array or a source, or stream it with update")
         else:
+            groups = paired(groups, X, "groups")
             rows = checked_rows(X, self.plan.n_features, self.plan.dtype)
             source = [Block(rows, {} if groups is None else encode_groups(groups, rows.shape[0]))]
         work = self.copy()
