@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
-from fairstream.persist import Arrays, Header, Storable, checked, storable
+from fairstream.persist import Arrays, Header, PathLike, Storable, checked, storable
+from fairstream.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 
 
 @storable
 @dataclass(frozen=True, eq=False)
 class ChannelSubspaces(Storable):
-    """Fair subspaces of the channels of planar rows, side by side. Holds no row.
+    """Fair subspaces of the channels of planar rows, side by side.
 
     Each channel has its own orthonormal components and its own orthonormal unfair basis: a gap between
     groups that is nulled in every channel by itself is nulled in the image.
@@ -138,6 +139,11 @@ class ChannelSubspaces(Storable):
         return self.channels[0].groups
 
     @property
+    def withheld_groups(self) -> Mapping[str, tuple[Hashable, ...]]:
+        """The labels of every attribute whose counts and means are not told."""
+        return self.channels[0].withheld_groups
+
+    @property
     def feature_names(self) -> None:
         """Pixels have no names."""
         return
@@ -151,10 +157,15 @@ class ChannelSubspaces(Storable):
         """Return |V'f| / |f| of each channel: what is left of the gap f between group means, per attribute.
 
         The largest of an attribute's comparisons, from the group means that the fit saw. Zero to rounding
-        where means were nulled; the power method on a stream nulls those of its first phase only.
+        where means were nulled; the power method on a stream nulls those of its first phase only. Attributes
+        of which a file withholds a group are left out.
         """
         return tuple(
-            {attribute: _residual_mean_gap(channel, attribute) for attribute in channel.group_means}
+            {
+                attribute: _residual_mean_gap(channel, attribute)
+                for attribute in channel.group_means
+                if attribute not in channel.withheld_groups
+            }
             for channel in self.channels
         )
 
@@ -202,8 +213,17 @@ class ChannelSubspaces(Storable):
 
     # Files ------------------------------------------------------------------------------------------
 
+    def publishable(self) -> ChannelSubspaces:
+        """Return it as a file holds it, see `FairSubspace.publishable`."""
+        return ChannelSubspaces([channel.publishable() for channel in self.channels])
+
+    def save(self, path: PathLike) -> None:
+        """Write what is `publishable` to a file that `fairstream.load` reads back, whole or not at all."""
+        warn_of_few_rows(self.n_rows, self.parameters.get("min_group_size", MIN_GROUP_SIZE))
+        super().save(path)
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return everything as JSON values and arrays (not copied)."""
+        """Return what is `publishable` as JSON values and arrays (not copied)."""
         headers, arrays = joined_states([channel.to_state() for channel in self.channels])
         return {"channels": headers}, arrays
 

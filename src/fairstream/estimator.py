@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -18,10 +19,11 @@ from fairstream.learners import Learner, check_parameters, new_learner
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
-from fairstream.persist import Arrays, Header, Storable, storable
+from fairstream.persist import Arrays, Header, PathLike, Storable, storable
 from fairstream.power import FairPowerMethod
+from fairstream.small_groups import MIN_GROUP_SIZE, Counts, warn_of_row_level
 from fairstream.solve import FrontierPoint, frontier, solve
-from fairstream.unfair import NUnfair
+from fairstream.unfair import NUnfair, small_group_directions, warn_of_small_groups
 
 
 @storable
@@ -57,6 +59,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"
         "power" only: what to do when a block ends without a row of a compared group.
+    min_group_size : int, default 20
+        A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
+        and, if needed, those of the next smaller group, so that they do not follow from the others.
     random_state : int, RandomState or None
         "power" only: for the random starts; the other solvers are deterministic.
 
@@ -109,6 +114,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         block_size: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
+        min_group_size: int = MIN_GROUP_SIZE,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -120,6 +126,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.block_size = block_size
         self.power_steps = power_steps
         self.on_empty_group = on_empty_group
+        self.min_group_size = min_group_size
         self.random_state = random_state
 
     # Learning ---------------------------------------------------------------------------------------
@@ -247,6 +254,11 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     kind: ClassVar[str] = "FairStreamingPCA"
 
+    def save(self, path: PathLike) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
+        warn_of_row_level(*self.seen_counts(), self.min_group_size)
+        super().save(path)
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return parameters and what was learned, as JSON values and arrays (not copied)."""
         check_is_fitted(self)
@@ -344,6 +356,11 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     # Inside -----------------------------------------------------------------------------------------
 
+    def seen_counts(self) -> tuple[Counts, int | float]:
+        """Return the rows of every group and of all so far; nothing is solved for it."""
+        learner = self._fitted()
+        return learner.group_counts, learner.n_rows
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")
 
@@ -391,8 +408,25 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         names = getattr(self, "feature_names_in_", None)
         names = None if names is None else tuple(map(str, names))
         if isinstance(learner, FairPowerMethod):
-            return learner.subspace(names)
-        return solve(learner, self.n_components, self.n_unfair, self.constraint, self.directions, names)
+            return self._with_group_sizes(learner.subspace(names))
+        return solve(
+            learner,
+            self.n_components,
+            self.n_unfair,
+            self.constraint,
+            self.directions,
+            names,
+            min_group_size=self.min_group_size,
+        )
+
+    def _with_group_sizes(self, subspace: FairSubspace) -> FairSubspace:
+        """Say of the power method's result what `solve` says of its own: which groups are small."""
+        compared = subspace.group_counts, self.n_unfair, self.constraint
+        warn_of_small_groups(*compared, len(subspace.unfair_basis), self.min_group_size)
+        from_small = small_group_directions(*compared, self.min_group_size)
+        sizes: dict[str, Any] = {"min_group_size": self.min_group_size}
+        sizes |= {"small_group_directions": from_small} if from_small else {}
+        return dataclasses.replace(subspace, parameters={**subspace.parameters, **sizes})
 
 
 def _refuse_weights(sample_weight: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.blocks import Matrix
+from fairstream.blocks import Matrix, label_order
 from fairstream.linalg import FloatArray
 from fairstream.onnx_export import write_onnx
 from fairstream.persist import (
@@ -24,6 +24,7 @@ from fairstream.persist import (
     label_to_json,
     storable,
 )
+from fairstream.small_groups import MIN_GROUP_SIZE, warn_of_few_rows, withheld_groups
 
 _SLICE_BYTES = 16_000_000
 
@@ -31,7 +32,9 @@ _SLICE_BYTES = 16_000_000
 @storable
 @dataclass(frozen=True, eq=False)
 class FairSubspace(Storable):
-    """A fair subspace, what was nulled to get it, and what it was learned from. Holds no row.
+    """A fair subspace, what was nulled to get it, and what it was learned from.
+
+    A file of it leaves out the counts and means of groups with few rows, see `publishable`.
 
     Attributes
     ----------
@@ -53,7 +56,9 @@ class FairSubspace(Storable):
         Attribute -> label -> mean (d,).
     feature_names : tuple of str, optional
     parameters : dict
-        How it was obtained: n_components, n_unfair, constraint, directions, solver.
+        How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size.
+    withheld_groups : dict
+        Attribute -> labels whose counts and means are not told; they were compared like the others.
 
     Examples
     --------
@@ -76,6 +81,7 @@ class FairSubspace(Storable):
     group_means: Mapping[str, Mapping[Hashable, FloatArray]] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    withheld_groups: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Own, read-only copies: an issued result must not move when the learner goes on.
@@ -105,7 +111,13 @@ class FairSubspace(Storable):
     @property
     def groups(self) -> dict[str, tuple[Hashable, ...]]:
         """The labels of every attribute."""
-        return {attribute: tuple(counts) for attribute, counts in self.group_counts.items()}
+        attributes = dict.fromkeys([*self.group_counts, *self.withheld_groups])
+        return {
+            a: tuple(
+                sorted([*self.group_counts.get(a, ()), *self.withheld_groups.get(a, ())], key=label_order)
+            )
+            for a in attributes
+        }
 
     def embed(self, X: Matrix) -> FloatArray:
         """Return the fair coordinates (X - mean) V, n x k."""
@@ -135,8 +147,49 @@ class FairSubspace(Storable):
 
     # Files ------------------------------------------------------------------------------------------
 
+    def publishable(self) -> FairSubspace:
+        """Return it as a file holds it: without the counts and means of groups with few rows.
+
+        Groups of fewer than `parameters["min_group_size"]` rows (20 if not set) are withheld, and the next
+        smaller ones as long as the total mean and the other groups would give the withheld rows' mean away.
+
+        Examples
+        --------
+        >>> counts, means = {"f": 30, "m": 40, "x": 2}, dict.fromkeys("fmx", np.zeros(2))
+        >>> subspace = FairSubspace(np.eye(2)[:1], np.eye(2)[1:], np.zeros(2), np.ones(1), 2.0, 72,
+        ...                         {"sex": counts}, {"sex": means})
+        >>> subspace.publishable().group_counts["sex"], subspace.publishable().withheld_groups["sex"]
+        (mappingproxy({'m': 40}), ('f', 'x'))
+        """
+        withheld = withheld_groups(self.group_counts, self.n_rows, self._min_group_size)
+        if not withheld:
+            return self
+        return replace(
+            self,
+            group_counts=_without(self.group_counts, withheld),
+            group_means=_without(self.group_means, withheld),
+            withheld_groups={
+                # By label: the order by size would tell which of them is the small one.
+                a: tuple(sorted([*self.withheld_groups.get(a, ()), *withheld.get(a, ())], key=label_order))
+                for a in dict.fromkeys([*self.withheld_groups, *withheld])
+            },
+        )
+
+    @property
+    def _min_group_size(self) -> int:
+        size: int = self.parameters.get("min_group_size", MIN_GROUP_SIZE)
+        return size
+
+    def save(self, path: PathLike) -> None:
+        """Write what is `publishable` to a file that `fairstream.load` reads back, whole or not at all."""
+        warn_of_few_rows(self.n_rows, self._min_group_size)
+        super().save(path)
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return everything as JSON values and arrays (not copied)."""
+        """Return what is `publishable` as JSON values and arrays (not copied)."""
+        published = self.publishable()
+        if published is not self:
+            return published.to_state()
         counts = [[a, label_to_json(a, g), n] for a, of in self.group_counts.items() for g, n in of.items()]
         means = [(a, g, mean) for a, of in self.group_means.items() for g, mean in of.items()]
         header = {
@@ -147,6 +200,10 @@ class FairSubspace(Storable):
             "feature_names": None if self.feature_names is None else list(self.feature_names),
             "parameters": _thawed(self.parameters),
         }
+        if self.withheld_groups:
+            header["withheld_groups"] = [
+                [a, label_to_json(a, label)] for a, labels in self.withheld_groups.items() for label in labels
+            ]
         names = ("components", "unfair_basis", "mean", "explained_variance")
         arrays = {name: getattr(self, name) for name in names}
         if means:
@@ -169,6 +226,11 @@ class FairSubspace(Storable):
         group_means: dict[str, dict[Hashable, FloatArray]] = {}
         for (attribute, label), row in zip(header["group_means"], means, strict=True):
             group_means.setdefault(attribute, {})[label_from_json(label)] = row
+        size = header["parameters"].get("min_group_size", MIN_GROUP_SIZE)
+        checked(type(size) is int and size >= 1, "min_group_size and parameters")
+        withheld: dict[str, list[Hashable]] = {}
+        for attribute, label in header.get("withheld_groups", ()):
+            withheld.setdefault(attribute, []).append(label_from_json(label))
         return cls(
             components=components,
             unfair_basis=arrays["unfair_basis"],
@@ -180,6 +242,7 @@ class FairSubspace(Storable):
             group_means=group_means,
             feature_names=None if names is None else tuple(map(str, names)),
             parameters=dict(header["parameters"]),
+            withheld_groups={attribute: tuple(labels) for attribute, labels in withheld.items()},
         )
 
     def to_onnx(self, path: PathLike) -> None:
@@ -205,6 +268,16 @@ def _by_slices(
         rows = slice(start, start + step)
         result[rows] = apply(np.asarray(X[rows], dtype=dtype))
     return result
+
+
+def _without(
+    of_groups: Mapping[str, Mapping[Hashable, Any]], withheld: Mapping[str, tuple[Hashable, ...]]
+) -> dict[str, dict[Hashable, Any]]:
+    """Return the entries of all other groups."""
+    return {
+        a: {label: value for label, value in of.items() if label not in withheld.get(a, ())}
+        for a, of in of_groups.items()
+    }
 
 
 def _frozen(value: Any) -> Any:

@@ -18,7 +18,15 @@ from fairstream.leading import leading_outside
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
-from fairstream.unfair import GapEigenpairs, NUnfair, gap_eigenpairs, unfair_basis
+from fairstream.small_groups import MIN_GROUP_SIZE
+from fairstream.unfair import (
+    GapEigenpairs,
+    NUnfair,
+    gap_eigenpairs,
+    small_group_directions,
+    unfair_basis,
+    warn_of_small_groups,
+)
 
 DOUBTFUL_SHARE = 0.3  # of the last component's variance, in every direction that a sketch dropped
 LITTLE_VARIANCE = 1e-4
@@ -87,10 +95,13 @@ def solve(
     constraint: str = "all",
     directions: str = "absolute",
     feature_names: tuple[str, ...] | None = None,
+    *,
+    min_group_size: int = MIN_GROUP_SIZE,
 ) -> FairSubspace:
     """Return the fair subspace that one summary holds for these choices; no pass over data.
 
-    Parameters are those of `unfair_basis` and `fair_components`.
+    Parameters are those of `unfair_basis` and `fair_components`. Groups of fewer rows than `min_group_size`
+    are compared, with a `FairstreamWarning`, and a file of the result leaves their means out.
 
     Examples
     --------
@@ -107,9 +118,13 @@ def solve(
             "repetition, so weights should sum to about the number of rows"
         )
     U = unfair_basis(moments, n_unfair, constraint, directions, n_components)
+    counts = moments.group_counts
+    # Before the components: if no room is left for them, small groups may be why.
+    warn_of_small_groups(counts, n_unfair, constraint, U.shape[1], min_group_size)
     V, variances = fair_components(moments, U, n_components)
     _warn_of_scales(moments, U, variances)
     _warn_of_losses(moments, variances)
+    from_small = small_group_directions(counts, n_unfair, constraint, min_group_size)
     to_sample = n / max(n - 1.0, np.finfo(float).eps)
     labels = moments.groups.items()
     return FairSubspace(
@@ -119,7 +134,7 @@ def solve(
         explained_variance=(variances * to_sample).astype(moments.dtype),
         total_variance=moments.total_variance * to_sample,
         n_rows=n,
-        group_counts={a: {label: moments.count(a, label) for label in values} for a, values in labels},
+        group_counts=counts,
         group_means={
             a: {label: moments.mean(a, label).astype(moments.dtype) for label in values}
             for a, values in labels
@@ -132,6 +147,8 @@ def solve(
             "directions": directions,
             "solver": "exact" if moments.rank is None else "sketch",
             "rank": moments.rank,
+            "min_group_size": min_group_size,
+            **({"small_group_directions": from_small} if from_small else {}),
             **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )

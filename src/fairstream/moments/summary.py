@@ -37,7 +37,8 @@ from fairstream.moments.rows import (
 )
 from fairstream.moments.scatter import ExactScatter, Increment, SketchedScatter
 from fairstream.operators import SymmetricOperator
-from fairstream.persist import Arrays, Header, Storable, storable
+from fairstream.persist import Arrays, Header, PathLike, Storable, storable
+from fairstream.small_groups import warn_of_row_level
 
 
 @storable
@@ -220,6 +221,11 @@ class GroupMoments(Storable):
         """Return an independent copy."""
         return copy.deepcopy(self)
 
+    def save(self, path: PathLike) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
+        warn_of_row_level(self.group_counts, self.n_rows)
+        super().save(path)
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied)."""
         return moments_state.describe(self)
@@ -267,6 +273,11 @@ class GroupMoments(Storable):
     def total_variance(self) -> float:
         """Exact trace of the total covariance (1/n)."""
         return float(self._scatter.traces()[0] / self._weights[0]) if self._weights[0] else 0.0
+
+    @property
+    def group_counts(self) -> dict[str, dict[Hashable, int | float]]:
+        """Rows (or sum of weights) of every group of every attribute."""
+        return {a: {label: self.count(a, label) for label in labels} for a, labels in self.groups.items()}
 
     def count(self, attribute: str, group: Hashable) -> int | float:
         """Rows (or sum of weights) of one group."""
