@@ -7,10 +7,13 @@ from typing import Any
 
 import narwhals.stable.v1 as nw
 
+WAY_OUT = (
+    "pass {name}.to_numpy() if the rows are in the same order, or {name}.loc[X.index] to pair them by index"
+)
 _SHOWN = 3  # index values in a message
 
 
-def paired(values: Any, X: Any, name: str = "sensitive_features") -> Any:
+def paired(values: Any, X: Any, name: str = "sensitive_features", way_out: str = WAY_OUT) -> Any:
     """Return labels or weights in the row order of X, so that they can be paired by position.
 
     Parameters
@@ -21,6 +24,8 @@ def paired(values: Any, X: Any, name: str = "sensitive_features") -> Any:
     X : array, sparse matrix or frame
     name : str
         What a message calls the values.
+    way_out : str
+        What a message advises, with `{name}` in the place of the name.
 
     Returns
     -------
@@ -46,8 +51,8 @@ def paired(values: Any, X: Any, name: str = "sensitive_features") -> Any:
     if index is None or values is None:
         return values
     if isinstance(values, Mapping):
-        return {key: _in_order(column, index, f"{name}[{key!r}]") for key, column in values.items()}
-    return _in_order(values, index, name)
+        return {key: _in_order(column, index, f"{name}[{key!r}]", way_out) for key, column in values.items()}
+    return _in_order(values, index, name, way_out)
 
 
 def row_index(rows: Any) -> Any | None:
@@ -56,7 +61,7 @@ def row_index(rows: Any) -> Any | None:
     return nw.maybe_get_index(native) if isinstance(native, nw.DataFrame | nw.Series) else None
 
 
-def _in_order(values: Any, index: Any, name: str) -> Any:
+def _in_order(values: Any, index: Any, name: str, way_out: str) -> Any:
     own = row_index(values)
     # A different length is reported, with both numbers, by the check of one label per row.
     if own is None or len(own) != len(index) or len(own) == 0 or own.equals(index):
@@ -68,8 +73,7 @@ def _in_order(values: Any, index: Any, name: str) -> Any:
             return values.iloc[where]
     raise ValueError(
         f"{name} has the index {_shown(own)}, X has {_shown(index)}: they do not tell which row is whose; "
-        f"pass {name}.to_numpy() if the rows are in the same order, or {name}.loc[X.index] to pair them by "
-        "index"
+        + way_out.format(name=name)
     )
 
 

@@ -22,6 +22,7 @@ from fairstream.sources.labels import listed_names
 
 PARTS_WISHED = 128
 LARGEST_PART = 8  # times what is worth a task
+_DASK_WAY_OUT = "pass {name}.values if the rows are in the same order, or give both the same index"
 _LEARNED = ("standardize", "impute")
 
 
@@ -164,7 +165,8 @@ def _of_dask_frame(X: Any, wanted: _Request) -> list[Part]:
         _check_divisions(wanted.sensitive, X)
     labels = _labels_per_part(None if names else wanted.sensitive, None, X.npartitions)
     return [
-        TaskPart(f"partition {i} of X", (frame, labels[i]), options) for i, frame in enumerate(X.to_delayed())
+        TaskPart(f"partition {i} of X", (frame, labels[i]), options, way_out=_DASK_WAY_OUT)
+        for i, frame in enumerate(X.to_delayed())
     ]
 
 
