@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -144,6 +145,28 @@ def test_a_model_that_was_loaded_saves_the_same_file_again(tmp_path):
     fitted(X, sex).subspace_.save(tmp_path / "one")
     load(tmp_path / "one").save(tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@quiet
+@pytest.mark.parametrize("kind", [FairStreamingPCA, FairImagePCA])
+def test_an_attribute_of_which_nothing_can_be_told_keeps_its_labels_only(tmp_path, kind):
+    X, _ = people()
+    subspace = fitted(X, np.arange(N) < 3, kind).subspace_
+    subspace.save(tmp_path / "model")
+    for published in (subspace.publishable(), load(tmp_path / "model")):
+        assert published.group_counts == published.group_means == {}
+        assert published.groups == {"sex": (False, True)}
+
+
+@pytest.mark.parametrize("name", ["format-1.safetensors", "format-1-channels.safetensors"])
+def test_old_models_load_whole_and_leave_small_groups_out_when_saved_again(tmp_path, name):
+    old = load(Path(__file__).parent / "stored" / name)
+    assert {*old.group_means["sex"]} == {*"fm"}  # of 4 rows each
+    with pytest.warns(FairstreamWarning, match="learned from 8 rows"):
+        old.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.group_means == {}
+    assert again.groups == {"sex": ("f", "m"), "old": (False, True)}
 
 
 @quiet

@@ -273,11 +273,12 @@ def _by_slices(
 def _without(
     of_groups: Mapping[str, Mapping[Hashable, Any]], withheld: Mapping[str, tuple[Hashable, ...]]
 ) -> dict[str, dict[Hashable, Any]]:
-    """Return the entries of all other groups."""
-    return {
+    """Return the entries of all other groups; an attribute without any is left out, as in a file."""
+    kept = {
         a: {label: value for label, value in of.items() if label not in withheld.get(a, ())}
         for a, of in of_groups.items()
     }
+    return {attribute: of for attribute, of in kept.items() if of}
 
 
 def _frozen(value: Any) -> Any:
