@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import narwhals.stable.v1 as nw
+
+from fairstream.errors import FairstreamWarning
 
 WAY_OUT = (
     "pass {name}.to_numpy() if the rows are in the same order, or {name}.loc[X.index] to pair them by index"
@@ -34,9 +37,13 @@ def paired(values: Any, X: Any, name: str = "sensitive_features", way_out: str =
     Raises
     ------
     ValueError
-        If the indexes differ in any other way. Also if one side has the default index 0, 1, 2, ... and the
-        other the same numbers in another order: the default may come from an array that was already in the
-        order of X, and nothing tells the two cases apart.
+        If the indexes differ in any other way.
+
+    Warns
+    -----
+    FairstreamWarning
+        If one side has the default index 0, 1, 2, ... and the other the same numbers in another order: they
+        are paired by index, but the default may come from an array that was already in the order of X.
 
     Examples
     --------
@@ -66,14 +73,26 @@ def _in_order(values: Any, index: Any, name: str, way_out: str) -> Any:
     # A different length is reported, with both numbers, by the check of one label per row.
     if own is None or len(own) != len(index) or len(own) == 0 or own.equals(index):
         return values
-    if own.is_unique and index.is_unique and not (_is_default(own) or _is_default(index)):
+    if own.is_unique and index.is_unique:
         where = own.get_indexer(index)
         # Not only `where >= 0`: an index of intervals also finds the numbers inside them.
         if (where >= 0).all() and own.take(where).equals(index):
+            if _is_default(own) or _is_default(index):
+                _warn_of_default(name, "X" if _is_default(index) else name)
             return values.iloc[where]
     raise ValueError(
         f"{name} has the index {_shown(own)}, X has {_shown(index)}: they do not tell which row is whose; "
         + way_out.format(name=name)
+    )
+
+
+def _warn_of_default(name: str, counted: str) -> None:
+    """Say which way the pairing went: a default index may be that of an array already in X's order."""
+    warnings.warn(
+        f"{counted} has the default index 0, 1, 2, ..., the other side the same numbers in another order: "
+        f"{name} is paired with X by index; pass {name}.to_numpy() if the rows are in the same order",
+        FairstreamWarning,
+        stacklevel=5,
     )
 
 
