@@ -380,3 +380,19 @@ def test_the_command_line_shows_that_a_frontier_rises_again(adult_moments, tmp_p
     shown = CliRunner().invoke(main, asked)
     assert shown.exit_code == 0
     assert "Warning: the covariance gap of 'race' rises again" in shown.stderr
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+@pytest.mark.parametrize("constraint", ["all", "mean", "covariance", "none"])
+@pytest.mark.parametrize("where", ["_means", "_weights", "cores"])
+def test_moments_poisoned_in_memory_are_refused_and_never_reach_lapack(rank, constraint, where):
+    rng = np.random.default_rng(0)
+    moments = GroupMoments(9, rank).update(rng.normal(size=(200, 9)), {"s": ["a", "b"] * 100})
+    solve(moments, 2, constraint=constraint)  # the control
+    array = moments._scatter.cores if where == "cores" else getattr(moments, where)
+    array.flat[-1] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite values"):
+        solve(moments, 2, constraint=constraint)
+    if constraint != "none":
+        with pytest.raises(ValueError, match="NaN or infinite values"):
+            frontier(moments, 2, [1], constraint=constraint)

@@ -18,6 +18,7 @@ from fairstream.leading import leading_outside
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
+from fairstream.moments.checks import check_sound
 from fairstream.small_groups import MIN_GROUP_SIZE
 from fairstream.unfair import (
     GapEigenpairs,
@@ -65,6 +66,7 @@ def fair_components(
     >>> bool(abs(V[0]).max() < 1e-12)
     True
     """
+    check_sound(moments)
     covariance = moments.covariance()
     d, removed = moments.n_features, U.shape[1]
     if n_components is None:

@@ -16,6 +16,7 @@ from fairstream.errors import FairstreamWarning
 from fairstream.leading import leading_outside
 from fairstream.linalg import FloatArray, fix_signs, orthonormalise
 from fairstream.moments import GroupMoments
+from fairstream.moments.checks import check_sound
 from fairstream.small_groups import MIN_GROUP_SIZE, Counts, listed_groups, small_groups
 
 NUnfair = int | Mapping[str, int]
@@ -80,8 +81,7 @@ def unfair_basis(
         return np.zeros((d, 0), dtype=moments.dtype)
     if not moments.groups:
         raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
-    if not np.isfinite(moments.total_variance):
-        raise ValueError("the moments have overflowed, no gap can be told: rescale X or sample_weight")
+    check_sound(moments)
     mean_columns = _mean_columns(moments) if constraint in ("mean", "all") else np.zeros((d, 0))
     if constraint == "mean":
         return fix_signs(orthonormalise(mean_columns))
@@ -184,6 +184,7 @@ def _mean_columns(moments: GroupMoments) -> FloatArray:
 
 def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:
     """Return the leading eigenpairs of every second-moment gap, `wanted` per attribute, by absolute value."""
+    check_sound(moments)
     return {
         pair: moments.gap(*pair).top_eigenpairs(wanted[pair[0]], by="absolute")
         for pair in moments.comparisons()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.errors import FairstreamFileError
+from fairstream.persist import checked_number, checked_orthonormal, checked_signs
 
 if TYPE_CHECKING:
     from fairstream.power.method import FairPowerMethod
@@ -74,7 +75,22 @@ def rebuild(
         raise FairstreamFileError(f"power state cannot be read: {error!r}") from error
     if not fits:
         raise FairstreamFileError("power state has arrays that do not fit its header: the file is damaged")
+    _check_ranges(method)
     return method
+
+
+def _check_ranges(method: FairPowerMethod) -> None:
+    """Refuse counts and variances below zero, and bases that are not orthonormal."""
+    ledger = method._ledger
+    for name in ("counts", "open_counts"):
+        checked_signs(getattr(ledger, name), name)
+    for name in ("scatter", "open_squares"):
+        checked_number(getattr(ledger, name), name)
+    checked_signs(method._variances, "variances")
+    if method._U is not None:
+        checked_orthonormal(method._U.T, "the columns of the unfair basis")
+        if method._Q is not None and method._step > method.plan.unfair_steps:
+            checked_orthonormal(method._Q.T, "components", method._U.T)
 
 
 def _fits(method: FairPowerMethod) -> bool:
