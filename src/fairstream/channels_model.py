@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray
-from fairstream.model import FairSubspace
+from fairstream.model import FairSubspace, check_finite, checked_matrix
 from fairstream.persist import Arrays, Header, PathLike, Storable, checked, storable
 from fairstream.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 
@@ -181,9 +181,8 @@ class ChannelSubspaces(Storable):
 
     def reconstruct(self, Z: FloatArray) -> FloatArray:
         """Return the rows, n x d, that the coordinates stand for."""
-        Z = np.asarray(Z)
-        if Z.ndim != 2 or Z.shape[1] != self.n_components:
-            raise ValueError(f"Z has shape {Z.shape}, {self.n_components} columns are expected")
+        Z = checked_matrix(Z, self.n_components, name="Z", sparse=False)
+        check_finite(Z, "Z")
         rows: FloatArray | None = None
         for channel, inside, outside in zip(
             self.channels, self.component_slices, self.channel_slices, strict=True
@@ -196,17 +195,14 @@ class ChannelSubspaces(Storable):
 
     def _by_channel(self, X: Matrix, verb: str, width: int, places: tuple[slice, ...]) -> FloatArray:
         """Apply a verb of every channel's subspace to its columns, one channel at a time."""
-        shape: tuple[int, ...] = getattr(X, "shape", ())
-        if len(shape) != 2 or shape[1] != self.n_features:
-            shown = shape or type(X).__name__
-            raise ValueError(f"X has shape {shown}, {self.n_features} columns are expected")
+        X = checked_matrix(X, self.n_features)
         if self.n_channels == 1:
             whole: FloatArray = getattr(self.channels[0], verb)(X)
             return whole
         result: FloatArray | None = None
         for channel, columns, place in zip(self.channels, self.channel_slices, places, strict=True):
             part = getattr(channel, verb)(X[:, columns])
-            result = np.empty((shape[0], width), dtype=part.dtype) if result is None else result
+            result = np.empty((X.shape[0], width), dtype=part.dtype) if result is None else result
             result[:, place] = part
         assert result is not None
         return result

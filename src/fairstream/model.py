@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix, label_order
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, is_finite
 from fairstream.onnx_export import write_onnx
 from fairstream.persist import (
     Arrays,
@@ -20,6 +20,9 @@ from fairstream.persist import (
     PathLike,
     Storable,
     checked,
+    checked_number,
+    checked_orthonormal,
+    checked_signs,
     label_from_json,
     label_to_json,
     storable,
@@ -93,12 +96,12 @@ class FairSubspace(Storable):
 
     @property
     def n_components(self) -> int:
-        """K."""
+        """Number of components, k."""
         return len(self.components)
 
     @property
     def n_features(self) -> int:
-        """D."""
+        """Number of columns, d."""
         return int(self.components.shape[1])
 
     @property
@@ -120,27 +123,29 @@ class FairSubspace(Storable):
         }
 
     def embed(self, X: Matrix) -> FloatArray:
-        """Return the fair coordinates (X - mean) V, n x k."""
-        V = self.components.T
-        if sp.issparse(self._checked(X)):
+        """Return the fair coordinates (X - mean) V, n x k.
+
+        X is an array, a frame or a sparse matrix of finite numbers, n x d.
+        """
+        X, V = self._checked(X), self.components.T
+        if sp.issparse(X):
             return np.asarray(X @ V) - self.mean @ V
         return _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
 
     def reconstruct(self, Z: FloatArray) -> FloatArray:
         """Return the rows Z V' + mean, n x d, that the coordinates stand for."""
-        Z = np.asarray(Z)
-        if Z.ndim != 2 or Z.shape[1] != self.n_components:
-            raise ValueError(f"Z has shape {Z.shape}, {self.n_components} columns are expected")
+        Z = checked_matrix(Z, self.n_components, name="Z", sparse=False)
+        check_finite(Z, "Z")
         rows: FloatArray = Z @ self.components + self.mean
         return rows
 
     def erase(self, X: Matrix) -> FloatArray:
         """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
 
-        Sparse input comes out dense.
+        X as in `embed`; sparse input comes out dense.
         """
-        U = self.unfair_basis.T
-        if sp.issparse(self._checked(X)):
+        X, U = self._checked(X), self.unfair_basis.T
+        if sp.issparse(X):
             return X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
         dtype = self.components.dtype
         return _by_slices(X, self.n_features, dtype, lambda rows: rows - ((rows - self.mean) @ U) @ U.T)
@@ -212,7 +217,7 @@ class FairSubspace(Storable):
 
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> FairSubspace:
-        """Return the subspace that `to_state` described."""
+        """Return the subspace that `to_state` described, after checking that it can be one."""
         components, mean, names = arrays["components"], arrays["mean"], header["feature_names"]
         k, d = components.shape
         means = arrays.get("group_means", np.zeros((0, d)))
@@ -220,9 +225,17 @@ class FairSubspace(Storable):
         checked(arrays["explained_variance"].shape == (k,), "variances and components")
         checked(means.shape == (len(header["group_means"]), d), "group means and groups")
         checked(names is None or len(names) == d, "feature names and features")
+        checked(k + len(arrays["unfair_basis"]) <= d, "components, unfair basis and features")
+        checked_orthonormal(arrays["unfair_basis"], "the rows of the unfair basis")
+        checked_orthonormal(components, "components", arrays["unfair_basis"])
+        n_rows = checked_number(header["n_rows"], "n_rows")
+        total_variance = float(checked_number(header["total_variance"], "total_variance"))
+        checked_signs(arrays["explained_variance"], "explained_variance", rounding=1e-3 * total_variance)
         group_counts: dict[str, dict[Hashable, int | float]] = {}
         for attribute, label, count in header["group_counts"]:
-            group_counts.setdefault(attribute, {})[label_from_json(label)] = count
+            counted = checked_number(count, f"the count of a group of {attribute!r}")
+            checked(counted <= n_rows * (1 + 1e-6), "counts of groups and rows")
+            group_counts.setdefault(attribute, {})[label_from_json(label)] = counted
         group_means: dict[str, dict[Hashable, FloatArray]] = {}
         for (attribute, label), row in zip(header["group_means"], means, strict=True):
             group_means.setdefault(attribute, {})[label_from_json(label)] = row
@@ -236,8 +249,8 @@ class FairSubspace(Storable):
             unfair_basis=arrays["unfair_basis"],
             mean=mean,
             explained_variance=arrays["explained_variance"],
-            total_variance=float(header["total_variance"]),
-            n_rows=header["n_rows"],
+            total_variance=total_variance,
+            n_rows=n_rows,
             group_counts=group_counts,
             group_means=group_means,
             feature_names=None if names is None else tuple(map(str, names)),
@@ -250,23 +263,84 @@ class FairSubspace(Storable):
         write_onnx(path, self.mean, self.components)
 
     def _checked(self, X: Matrix) -> Matrix:
-        if not hasattr(X, "shape") or len(X.shape) != 2 or X.shape[1] != self.n_features:
-            shape = getattr(X, "shape", type(X).__name__)
-            raise ValueError(f"X has shape {shape}, {self.n_features} columns are expected")
+        """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
+        X = checked_matrix(X, self.n_features, self.feature_names)
+        if sp.issparse(X):
+            check_finite(X.data)
         return X
+
+
+def checked_matrix(
+    X: Any,
+    n_columns: int,
+    feature_names: tuple[str, ...] | None = None,
+    *,
+    name: str = "X",
+    sparse: bool = True,
+) -> Matrix:
+    """Return X as something with rows of `n_columns` real numbers, or say what is wrong with it.
+
+    Arrays, also such as lie in a file, and sparse matrices are returned as they are; frames and lists become
+    arrays. A frame whose columns are named otherwise than the features is refused.
+
+    Examples
+    --------
+    >>> checked_matrix([[1, 2], [3, 4]], 2).shape
+    (2, 2)
+    >>> checked_matrix(np.array([["a", "b"]]), 2)
+    Traceback (most recent call last):
+    ValueError: X has dtype <U1: pass real numbers
+    """
+    if sp.issparse(X) and not sparse:
+        raise ValueError(f"{name} is sparse: pass an array")
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: drop the rows with masked values or fill them in first")
+    _check_column_names(X, n_columns, feature_names, name)
+    if not isinstance(getattr(X, "dtype", None), np.dtype):
+        X = np.asarray(X)
+    if len(X.shape) != 2 or X.shape[1] != n_columns:
+        raise ValueError(f"{name} has shape {tuple(X.shape)}, {n_columns} columns are expected")
+    if X.dtype.kind == "O":
+        try:
+            X = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} has values that are not numbers: pass real numbers") from None
+    elif X.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {X.dtype}: pass real numbers")
+    return X
+
+
+def _check_column_names(X: Any, n_columns: int, feature_names: tuple[str, ...] | None, name: str) -> None:
+    """Refuse a frame with the right number of columns in another order or under other names."""
+    columns = [*getattr(X, "columns", ())]
+    if feature_names is None or len(columns) != n_columns or not all(isinstance(c, str) for c in columns):
+        return
+    for found, wanted in zip(columns, feature_names, strict=True):
+        if found != wanted:
+            raise ValueError(
+                f"{name} has the column {found!r} where {wanted!r} is expected: select the columns in the "
+                "order of feature_names"
+            )
+
+
+def check_finite(values: NDArray[Any], name: str = "X") -> None:
+    """Refuse NaN and infinity."""
+    if not is_finite(values):
+        raise ValueError(f"{name} has NaN or infinite values: drop those rows or fill them in first")
 
 
 def _by_slices(
     X: NDArray[Any], width: int, dtype: Any, apply: Callable[[FloatArray], FloatArray]
 ) -> FloatArray:
-    """Apply a row-wise map slice by slice, so that no second copy of X exists."""
+    """Check and map rows slice by slice, so that no second copy of X exists and X is read once."""
     if X.dtype in (np.float32, np.float64):
         dtype = X.dtype
     result = np.empty((len(X), width), dtype=dtype)
     step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
     for start in range(0, len(X), step):
-        rows = slice(start, start + step)
-        result[rows] = apply(np.asarray(X[rows], dtype=dtype))
+        rows = np.asarray(X[start : start + step])
+        check_finite(rows)
+        result[start : start + step] = apply(rows.astype(dtype, copy=False))
     return result
 
 

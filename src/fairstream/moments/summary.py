@@ -25,7 +25,7 @@ from fairstream.blocks import (
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray, small_lapack
 from fairstream.moments import state as moments_state
-from fairstream.moments.checks import check_mergeable, checked_rows, checked_weights
+from fairstream.moments.checks import check_is_summary, check_mergeable, checked_rows, checked_weights
 from fairstream.moments.rows import (
     SEVERAL_SCATTERS,
     CentredRows,
@@ -185,6 +185,7 @@ class GroupMoments(Storable):
 
         Exact moments: associative and commutative to rounding. Returns itself; `other` is not changed.
         """
+        check_is_summary(self, other)
         for summary in (self, other):
             summary._refuse_restricted()
         check_mergeable(self, other)
