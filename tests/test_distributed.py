@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
 from fairstream.blocks import Block
+from fairstream.checkpoint import CheckpointFolder
 from fairstream.cli import main
 from fairstream.interrupts import FitInterrupted
 from fairstream.linalg import principal_angles
@@ -601,6 +602,52 @@ def test_a_checkpoint_is_not_mixed_with_other_data_or_choices(tmp_path, rows, on
     with pytest.raises(ValueError, match="n_components is 2, the checkpoint"):
         fit(FairStreamingPCA(2), 200, resume=True)
     fit(FairStreamingPCA(3), 200, resume=True)
+
+
+@pytest.mark.parametrize("change", ["values", "labels", "dtype", "columns"])
+def test_a_checkpoint_is_not_resumed_onto_other_rows(tmp_path, rows, one_thread, change):
+    X, sex = rows
+
+    def fit(X: Any, sex: Any, **keeping: Any) -> FairStreamingPCA:
+        np.save(tmp_path / "x.npy", X)
+        options = {"client": one_thread, "partition_rows": 200, "checkpoint": tmp_path / "kept"}
+        return fit_dask(FairStreamingPCA(3), tmp_path / "x.npy", {"sex": sex}, **options, **keeping)
+
+    fit(X, sex)
+    other = {"values": X[::-1], "dtype": X.astype(np.float32), "columns": X[:, ::-1]}.get(change, X)
+    with pytest.raises(ValueError, match="first rows are not those that rows-"):
+        fit(other, np.asarray(sex)[::-1] if change == "labels" else sex, resume=True)
+    fit(X, sex, resume=True)
+
+
+def test_an_occupied_folder_is_refused_before_data_is_read(tmp_path, rows, one_thread):
+    X, sex = rows
+    options = {"client": one_thread, "checkpoint": tmp_path / "kept"}
+    np.save(tmp_path / "x.npy", X)
+    fit_dask(FairStreamingPCA(3), tmp_path / "x.npy", {"sex": sex}, **options)
+    with pytest.raises(ValueError, match="already holds a fit"):
+        fit_dask(FairStreamingPCA(3), tmp_path / "not there.csv", "sex", **options)
+
+
+def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, rows, one_thread, monkeypatch):
+    X, sex = rows
+    np.save(tmp_path / "x.npy", X)
+    write = CheckpointFolder.write
+
+    def interrupted(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return write(*arguments)
+
+    monkeypatch.setattr(CheckpointFolder, "write", interrupted)
+    with pytest.raises(FitInterrupted, match="resume=True goes on from there") as stopped:
+        fit_dask(
+            FairStreamingPCA(3),
+            tmp_path / "x.npy",
+            {"sex": sex},
+            client=one_thread,
+            checkpoint=tmp_path / "kept",
+        )
+    assert stopped.value.signal_number == signal.SIGTERM
 
 
 # Refusals ---------------------------------------------------------------------------------------------------

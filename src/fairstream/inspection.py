@@ -51,7 +51,8 @@ def inspect_file(path: PathLike) -> dict[str, Any]:
         one = held.estimators_[0] if isinstance(held, FairImagePCA) else held
         facts |= _caution(*one.seen_counts(), held.min_group_size)
         if "checkpoint" in about["state"]:
-            facts["checkpoint"] = about["state"]["checkpoint"]
+            record = about["state"]["checkpoint"]
+            facts["checkpoint"] = {name: value for name, value in record.items() if name != "digest"}
     return facts
 
 

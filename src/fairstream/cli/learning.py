@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fairstream.channels import CHANNELS, FairImagePCA
+from fairstream.checkpoint import refuse_occupied
 from fairstream.cli.answers import answer
 from fairstream.cli.options import (
     as_json,
@@ -113,6 +114,7 @@ def fit(
     client = _chosen_client(dask, workers, every)
     if client is not None and channels == "separate":
         raise click.UsageError("--channels separate does not go with --dask and --workers: leave these out")
+    refuse_occupied(checkpoint, resume)
     with progress_on_terminal("fit") as progress:
         if client is None:
             source = open_data(data, **reading)
