@@ -4,6 +4,7 @@ import json
 import pickle
 import time
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -354,3 +355,24 @@ def test_files_of_difficult_data_are_not_taken_for_forged(tmp_path, rank, dtype)
         moments.update(X[:1], {"sex": ["alone"]})
         moments.save(tmp_path / "a")
         assert load(tmp_path / "a").n_rows == 61
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for constraint in ("none", "mean", "all"):
+                solve(moments, 3, constraint=constraint).save(tmp_path / "a")
+                assert load(tmp_path / "a").n_rows == 61
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_power_fits_of_difficult_data_are_not_taken_for_forged(tmp_path, dtype):
+    """The same control for what the power method leaves, at every point of its two phases."""
+    rng = np.random.default_rng(0)
+    how = {"solver": "power", "block_size": (30, 40), "power_steps": 2, "random_state": 0}
+    for offset, scale in ((0, 0), (1e6, 1), (1e8, 1e-3), (0, 1e-12), (-5, 1e9)):
+        estimator = FairStreamingPCA(3, **how)
+        for _ in range(10):
+            X = (offset + scale * rng.normal(size=(17, 12))).astype(dtype)
+            estimator.partial_fit(X, sensitive_features=["f", "m"] * 8 + ["f"])
+            estimator.save(tmp_path / "a")
+            assert load(tmp_path / "a").n_samples_seen_ == estimator.n_samples_seen_
+        estimator.subspace_.save(tmp_path / "a")
+        assert load(tmp_path / "a").n_rows == 170

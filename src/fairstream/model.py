@@ -229,8 +229,9 @@ class FairSubspace(Storable):
         checked_orthonormal(arrays["unfair_basis"], "the rows of the unfair basis")
         checked_orthonormal(components, "components", arrays["unfair_basis"])
         n_rows = checked_number(header["n_rows"], "n_rows")
-        total_variance = float(checked_number(header["total_variance"], "total_variance"))
-        checked_signs(arrays["explained_variance"], "explained_variance", rounding=1e-3 * total_variance)
+        rounding = 1e-6 * d * float(np.abs(mean).max(initial=0.0)) ** 2  # of the squares it came from
+        total_variance = float(checked_number(header["total_variance"], "total_variance", rounding))
+        checked_signs(arrays["explained_variance"], "explained_variance", 1e-3 * abs(total_variance))
         group_counts: dict[str, dict[Hashable, int | float]] = {}
         for attribute, label, count in header["group_counts"]:
             counted = checked_number(count, f"the count of a group of {attribute!r}")

@@ -483,8 +483,8 @@ def checked(condition: bool, what: str) -> None:
         raise FairstreamFileError(f"{what} do not fit together: write the file again")
 
 
-def checked_number(value: Any, name: str) -> int | float:
-    """Return a number of a header that must be finite and not negative, or refuse it.
+def checked_number(value: Any, name: str, rounding: float = 0.0) -> int | float:
+    """Return a number of a header that must be finite and not negative beyond rounding, or refuse it.
 
     Examples
     --------
@@ -495,7 +495,7 @@ def checked_number(value: Any, name: str) -> int | float:
     fairstream.errors.FairstreamFileError: n_rows is 'many', not a number from 0: write the file again
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and 0 <= value < math.inf):
+    if not (is_number and -rounding <= value < math.inf):
         shown = repr(value)
         shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
         raise FairstreamFileError(f"{name} is {shown}, not a number from 0: write the file again")
