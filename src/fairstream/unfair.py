@@ -123,6 +123,29 @@ def directions_per_attribute(moments: GroupMoments, n_unfair: NUnfair) -> dict[s
     return {name: int(m) for name, m in wanted.items()}
 
 
+def directions_taken(moments: GroupMoments, n_unfair: NUnfair, constraint: str) -> dict[str, int]:
+    """Return how many directions each attribute asks for; overlaps make U smaller than their sum.
+
+    Examples
+    --------
+    >>> moments = GroupMoments(3).update(np.eye(3), {"sex": ["f", "m", "m"], "race": ["a", "b", "c"]})
+    >>> directions_taken(moments, 2, "all")
+    {'sex': 3, 'race': 8}
+    """
+    if constraint == "none":
+        return {}
+    wanted = dict.fromkeys(moments.groups, 0)
+    if constraint != "mean":
+        wanted = directions_per_attribute(moments, n_unfair)
+    taken = dict.fromkeys(moments.groups, 0)
+    for attribute, _ in moments.comparisons():
+        taken[attribute] += wanted[attribute]
+    if constraint != "covariance":
+        # The mean gaps of g groups against their rests span g - 1 dimensions.
+        taken = {name: number + len(moments.groups[name]) - 1 for name, number in taken.items()}
+    return taken
+
+
 def _mean_columns(moments: GroupMoments) -> FloatArray:
     """Return one mean gap per comparison; a gap at rounding level is no gap and becomes zero."""
     gaps = [moments.mean_gap(*pair) for pair in moments.comparisons()]
