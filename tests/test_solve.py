@@ -191,6 +191,11 @@ def test_no_room_says_how_many_directions_each_attribute_takes_and_what_helps():
         frontier(moments, 4, [2])
 
 
+def test_plain_pca_needs_no_second_group():
+    moments = GroupMoments(3).update(np.random.default_rng(0).normal(size=(20, 3)), {"sex": ["f"] * 20})
+    assert solve(moments, 2, constraint="none").n_components == 2
+
+
 def test_too_many_directions_name_the_numbers():
     X, labels = problem(5, 6, 1, 2)
     with pytest.raises(

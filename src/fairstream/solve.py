@@ -106,6 +106,8 @@ def _shares_and_ways_out(
     moments: GroupMoments, n_components: int | None, n_unfair: NUnfair, constraint: str
 ) -> tuple[str, str]:
     """Say how many directions each attribute takes, and what would leave more of them."""
+    if constraint == "none":  # nothing is compared, so that a single group is no error
+        return "", "add features"
     taken = directions_taken(moments, n_unfair, constraint)
     least = 0 if constraint == "covariance" else sum(directions_taken(moments, 0, "mean").values())
     lower = constraint in ("all", "covariance") and sum(taken.values()) > least
