@@ -453,6 +453,7 @@ class SelfGroupedImagePCA(FairImagePCA):
         return super().partial_fit(X, y, sensitive_features=row_labels(X), sample_weight=sample_weight)
 
 
+@pytest.mark.filterwarnings("ignore:fewer than min_group_size")  # the checks know few rows
 @parametrize_with_checks(
     [
         FairImagePCA(n_channels=1, constraint="none"),

@@ -245,6 +245,23 @@ def _pools() -> threadpoolctl.ThreadpoolController:
     return _controller
 
 
+def is_finite(array: NDArray[Any]) -> bool:
+    """Whether an array holds neither NaN nor infinity; one quick pass, and no copy, unless it nearly does.
+
+    Examples
+    --------
+    >>> is_finite(np.array([1e308, 1e308])), is_finite(np.array([np.inf, -np.inf]))
+    (True, False)
+    """
+    array = np.asarray(array)
+    if array.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):
+            return True
+    return bool(np.isfinite(array).all())
+
+
 def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the eigenvalues (ascending) and eigenvectors of a symmetric matrix.
 
@@ -253,12 +270,22 @@ def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
     >>> eigh(np.diag([3.0, 1.0]))[0]
     array([1., 3.])
     """
+    check_finite_matrix(S)
     if S.shape[0] <= _SMALL:
         with small_lapack():
             values, vectors = scipy.linalg.eigh(S, check_finite=False)
     else:
         values, vectors = scipy.linalg.eigh(S, check_finite=False, driver="evd")
     return values, vectors
+
+
+def check_finite_matrix(S: FloatArray) -> None:
+    """Refuse a matrix that LAPACK must not see: with a NaN in it some of its loops never end."""
+    if not is_finite(S):
+        raise ValueError(
+            "the second moments have NaN or infinite values, so there are no eigenvectors: rescale X or "
+            "sample_weight, or collect the moments again"
+        )
 
 
 def top_eigenvectors(S: FloatArray, m: int, *, by: str = "value") -> tuple[FloatArray, FloatArray]:

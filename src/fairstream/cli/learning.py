@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fairstream.channels import CHANNELS, FairImagePCA
+from fairstream.checkpoint import refuse_occupied
 from fairstream.cli.answers import answer
 from fairstream.cli.label_count import LabelCount
 from fairstream.cli.options import (
@@ -120,6 +121,7 @@ def fit(
     client = _chosen_client(dask, workers, every)
     if client is not None and channels == "separate":
         raise click.UsageError("--channels separate does not go with --dask and --workers: leave these out")
+    refuse_occupied(checkpoint, resume)
     unlabelled: dict[str, int] | None
     with progress_on_terminal("fit") as progress:
         if client is None:

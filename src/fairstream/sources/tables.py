@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fairstream.alignment import paired
 from fairstream.blocks import Block, BlockSource, encode_groups
 from fairstream.sources.dividing import check_part, rows_worth_a_task
 from fairstream.sources.encoding import TableEncoder, column_kind, encode_labels, target_values
@@ -251,9 +252,9 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
     return StreamReader(data)
 
 
-def open_frame(data: Any, **options: Any) -> BlockSource:
+def open_frame(data: Any, *, sensitive: object = None, **options: Any) -> BlockSource:
     """Open a pandas, polars or pyarrow frame, or anything that gives an Arrow stream."""
-    return _labelled(table_reader(data), **options)
+    return _labelled(table_reader(data), sensitive=paired(sensitive, data, "sensitive"), **options)
 
 
 def open_parquet(path: Path, **options: Any) -> BlockSource:
