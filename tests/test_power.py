@@ -568,7 +568,7 @@ def test_bad_rows_are_refused_and_change_nothing():
         (X, a[:-1], "has 299 rows, X has 300"),
         (X, None, "groups is None"),
         (X, {"other": a}, "pass the same attributes"),
-        (X, too_many, "lower n_components or n_unfair"),
+        (X, too_many, "leaves none for any component: lower n_unfair"),
     ]:
         with pytest.raises(ValueError, match=message):
             method.update(rows, groups)

@@ -172,6 +172,30 @@ def test_relative_keeps_more_variance_at_a_smaller_ratio_gap():
     assert kept["relative"] > 2 * kept["absolute"]
 
 
+def test_no_room_says_how_many_directions_each_attribute_takes_and_what_helps():
+    rng = np.random.default_rng(0)
+    labels = {"sex": rng.integers(0, 2, 400), "race": rng.integers(0, 4, 400)}
+    moments = GroupMoments(8).update(rng.normal(size=(400, 8)), labels)
+    with pytest.raises(ValueError, match=r"8 unfair directions fill all of n_features=8") as full:
+        solve(moments, 4, 2)
+    assert "'sex' takes up to 3, 'race' takes up to 11" in str(full.value)
+    assert "n_components" not in str(full.value), "fewer components cannot help"
+    for way_out in ("lower n_unfair", "leave a sensitive attribute out", "join groups", "add features"):
+        assert way_out in str(full.value)
+    assert solve(moments, 4, 0).n_components == 4, "the advice works"
+    with pytest.raises(ValueError, match="lower n_components to 4, or leave a sensitive") as means:
+        solve(moments, 5, constraint="mean")
+    assert "n_unfair" not in str(means.value), "no second-moment direction is nulled"
+    assert solve(moments, 4, constraint="mean").n_components == 4
+    with pytest.raises(ValueError, match="'sex' takes up to 3"):
+        frontier(moments, 4, [2])
+
+
+def test_plain_pca_needs_no_second_group():
+    moments = GroupMoments(3).update(np.random.default_rng(0).normal(size=(20, 3)), {"sex": ["f"] * 20})
+    assert solve(moments, 2, constraint="none").n_components == 2
+
+
 def test_too_many_directions_name_the_numbers():
     X, labels = problem(5, 6, 1, 2)
     with pytest.raises(

@@ -307,6 +307,20 @@ def read_file(path: PathLike) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return about, arrays
 
 
+def stored_kind(path: PathLike) -> str | None:
+    """Return the kind of object that a file's header names, None if fairstream did not write the file.
+
+    Reads the header only: that is enough to tell whose file it is, not to trust what it holds.
+    """
+    try:
+        with _opened(path) as stream:
+            start, payload_bytes = _read_start(path, stream)
+            kind: str = _contents(start[8:], payload_bytes)[0]["kind"]
+            return kind
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError):
+        return None
+
+
 @contextmanager
 def _opened(path: PathLike) -> Iterator[IO[bytes]]:
     if not Path(path).exists():

@@ -23,6 +23,7 @@ from fairstream.small_groups import MIN_GROUP_SIZE
 from fairstream.unfair import (
     GapEigenpairs,
     NUnfair,
+    directions_taken,
     gap_eigenpairs,
     small_group_directions,
     unfair_basis,
@@ -66,6 +67,13 @@ def fair_components(
     >>> bool(abs(V[0]).max() < 1e-12)
     True
     """
+    return _components(moments, U, n_components, "", "null fewer directions or add features")
+
+
+def _components(
+    moments: GroupMoments, U: FloatArray, n_components: int | None, shares: str, ways_out: str
+) -> tuple[FloatArray, FloatArray]:
+    """Do the work of `fair_components`; the last two arguments are for the error if there is no room."""
     check_sound(moments)
     covariance = moments.covariance()
     d, removed = moments.n_features, U.shape[1]
@@ -74,20 +82,54 @@ def fair_components(
         n_components = width - removed
     if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer):
         raise ValueError(f"n_components={n_components!r}: give a whole number")
-    if n_components < 1 or n_components + removed > d:
-        raise ValueError(
-            f"n_components={n_components} and {removed} unfair directions do not fit into n_features={d}: "
-            f"together they must be at most {d}; lower n_components or n_unfair"
-        )
+    _check_room(n_components, removed, d, shares, ways_out)
     if n_components + removed > len(covariance.core) and moments.lost_energy > 1e-6:
         warnings.warn(
             f"the sketch holds {len(covariance.core)} directions, fewer than n_components={n_components} and "
             f"{removed} unfair ones: the last components are arbitrary; take a larger rank",
             FairstreamWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     V = leading_outside(covariance, U, n_components)
     return V, np.maximum(np.diag(covariance.compress(V)), 0.0)
+
+
+def _check_room(n_components: int, removed: int, n_features: int, shares: str, ways_out: str) -> None:
+    """Refuse more components than the unfair directions leave room for, and say what makes room."""
+    room = n_features - removed
+    if 1 <= n_components <= room:
+        return
+    if removed == 0 or n_components < 1 <= room:
+        raise ValueError(
+            f"n_components={n_components} with n_features={n_features}: give a whole number from 1 to {room}"
+        )
+    if room < 1:
+        raise ValueError(
+            f"the {removed} unfair directions fill all of n_features={n_features}{shares} and leave no room "
+            f"for any component: {ways_out}"
+        )
+    raise ValueError(
+        f"n_components={n_components} and {removed} unfair directions do not fit into "
+        f"n_features={n_features}{shares}: lower n_components to {room}, or {ways_out}"
+    )
+
+
+def _shares_and_ways_out(
+    moments: GroupMoments, n_components: int | None, n_unfair: NUnfair, constraint: str
+) -> tuple[str, str]:
+    """Say how many directions each attribute takes, and what would leave more of them."""
+    if constraint == "none":  # nothing is compared, so that a single group is no error
+        return "", "add features"
+    taken = directions_taken(moments, n_unfair, constraint)
+    least = 0 if constraint == "covariance" else sum(directions_taken(moments, 0, "mean").values())
+    lower = constraint in ("all", "covariance") and sum(taken.values()) > least
+    ways_out = ["lower n_unfair"] if lower and least + (n_components or 1) <= moments.n_features else []
+    ways_out += ["leave a sensitive attribute out"] if len(moments.groups) > 1 else []
+    ways_out += ["join groups"] if any(len(labels) > 2 for labels in moments.groups.values()) else []
+    listed = ", ".join(f"{name!r} takes up to {number}" for name, number in taken.items())
+    return f" ({listed})" if listed else "", ", or ".join(
+        [", ".join(ways_out), "add features"] if ways_out else ["add features"]
+    )
 
 
 def solve(
@@ -123,7 +165,9 @@ def solve(
     counts = moments.group_counts
     # Before the components: if no room is left for them, small groups may be why.
     warn_of_small_groups(counts, n_unfair, constraint, U.shape[1], min_group_size)
-    V, variances = fair_components(moments, U, n_components)
+    V, variances = _components(
+        moments, U, n_components, *_shares_and_ways_out(moments, n_components, n_unfair, constraint)
+    )
     _warn_of_scales(moments, U, variances)
     _warn_of_losses(moments, variances)
     from_small = small_group_directions(counts, n_unfair, constraint, min_group_size)
@@ -252,7 +296,9 @@ def frontier(
         U = unfair_basis(moments, m, constraint, directions, n_components, eigenpairs=eigenpairs)
         if n_unfair is None and points and n_components + U.shape[1] > moments.n_features:
             break
-        V, variances = fair_components(moments, U, n_components)
+        V, variances = _components(
+            moments, U, n_components, *_shares_and_ways_out(moments, n_components, m, constraint)
+        )
         total = moments.total_variance
         ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0
         mean_gap, covariance_gap = residual_gaps(moments, V)

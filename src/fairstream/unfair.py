@@ -124,6 +124,21 @@ def directions_per_attribute(moments: GroupMoments, n_unfair: NUnfair) -> dict[s
     return {name: int(m) for name, m in wanted.items()}
 
 
+def directions_taken(moments: GroupMoments, n_unfair: NUnfair, constraint: str) -> dict[str, int]:
+    """Return how many directions each attribute asks for; overlaps make U smaller than their sum.
+
+    Examples
+    --------
+    >>> moments = GroupMoments(3).update(np.eye(3), {"sex": ["f", "m", "m"], "race": ["a", "b", "c"]})
+    >>> directions_taken(moments, 2, "all")
+    {'sex': 3, 'race': 8}
+    """
+    wanted = dict.fromkeys(moments.groups, 0)
+    if constraint in ("covariance", "all"):
+        wanted = directions_per_attribute(moments, n_unfair)
+    return {name: _most_directions(len(moments.groups[name]), m, constraint) for name, m in wanted.items()}
+
+
 def small_group_directions(
     counts: Counts, n_unfair: NUnfair, constraint: str, min_group_size: int = MIN_GROUP_SIZE
 ) -> dict[str, int]:

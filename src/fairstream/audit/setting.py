@@ -166,5 +166,6 @@ def check_encodings(subjects: list[Subject], source: BlockSource) -> None:
         if used is not None and subject.encoding is not None and dict(subject.encoding) != dict(used):
             raise ValueError(
                 f"{subject.name} was fitted on columns that were encoded or scaled otherwise: open the data "
-                "with fairstream.sinks.open_like, and fit models to be compared on one encoding (fit --like)"
+                "with fairstream.sinks.open_like, and fit models to be compared on one encoding (fairstream "
+                "fit --like)"
             )

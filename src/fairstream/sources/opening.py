@@ -43,6 +43,7 @@ _KINDS = {
     "images": _Kind("images", "images", (*_NAMING, *_DECODING)),
     "iterable": _Kind("an iterable", "iterables", ()),
 }
+OPTIONS = frozenset(name for kind in _KINDS.values() for name in kind.options)
 _SUFFIXES = {
     ".npy": "npy",
     ".npz": "npz",
@@ -140,7 +141,11 @@ def open_source(
         listed = ", ".join(("sensitive", "block_size", *allowed))
         words = _KINDS[kind].words
         raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
-    return _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
+    source = _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
+    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # of a memory map
+    if isinstance(origin, str | Path):
+        source.path = Path(origin)  # type: ignore[attr-defined]  # so that no one writes over what it reads
+    return source
 
 
 def _opener(kind: str) -> Callable[..., BlockSource]:
