@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairstream.blocks import GroupColumn, encode_groups, label_order
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = pc = None
 
 MAX_CATEGORIES = 10_000
 _TOO_MANY_TO_NAME = 5

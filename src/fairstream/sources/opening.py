@@ -151,14 +151,14 @@ def open_source(
 def _opener(kind: str) -> Callable[..., BlockSource]:
     """Import only what the kind of data needs, so that extras stay optional."""
     words, module, _ = _KINDS[kind]
-    try:
-        opener: Callable[..., BlockSource] = getattr(
-            import_module(f"fairstream.sources.{module}"), f"open_{kind}"
-        )
-    except ImportError as error:
-        if module != "tables" or (error.name or "").split(".")[0] != "pyarrow":
-            raise
-        raise missing_extra("pyarrow", "tables", f"reading {words}") from None
+    if module == "tables":
+        try:
+            import pyarrow  # noqa: F401
+        except ModuleNotFoundError:
+            raise missing_extra("pyarrow", "tables", f"reading {words}") from None
+    opener: Callable[..., BlockSource] = getattr(
+        import_module(f"fairstream.sources.{module}"), f"open_{kind}"
+    )
     return opener
 
 

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
 from fairstream.sources.encoding import column_kind
+
+try:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = pyarrow = None
 
 _READ_ROWS = 65_536
 _CSV_BYTES = 2**20

@@ -9,8 +9,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from fairstream.alignment import paired
 from fairstream.blocks import Block, BlockSource, encode_groups
 from fairstream.sources.dividing import check_part, rows_worth_a_task
@@ -25,6 +23,11 @@ from fairstream.sources.table_readers import (
     TableReader,
     parquet_paths,
 )
+
+try:
+    import pyarrow as pa
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = None
 
 # pandas stores the row labels of a frame under such a name: identifiers, not features.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
