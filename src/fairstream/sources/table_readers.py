@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ _CSV_BYTES = 2**20
 _CSV_LINE = 2**26
 _BUFFER = 2**18
 _SHOWN = 60
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class TableReader(Protocol):
@@ -196,19 +198,28 @@ class _Piece(NamedTuple):
 
 
 class ParquetReader:
-    """One Parquet file or several, read row group by row group, only the columns asked for."""
+    """One Parquet file or several, read row group by row group, only the columns asked for.
+
+    Folders named "key=value" below `root` are Hive partitions: their keys are columns after those of the
+    files, numbers if every value is a whole number, else text.
+    """
 
     one_shot = False
 
-    def __init__(self, paths: Sequence[str], place: str) -> None:
+    def __init__(self, paths: Sequence[str], place: str, root: str) -> None:
         self.place = place
         self._paths = tuple(paths)
         self._first = self._paths[0]
         self._pieces: tuple[_Piece, ...] | None = None
         with self._open(self._first) as file:
-            self.schema = file.schema_arrow.remove_metadata()
+            schema = file.schema_arrow.remove_metadata()
             if len(self._paths) == 1:
                 self._pieces = (_Piece.of_file(self._first, file.metadata),)
+        fields, self._values = _hive_partitions(self._paths, root)
+        # A file that holds the key itself is believed.
+        keys = [field for field in fields if schema.get_field_index(field.name) < 0]
+        self._keys = frozenset(field.name for field in keys)
+        self.schema = pa.schema([*schema, *keys])
 
     @property
     def n_rows(self) -> int:
@@ -236,17 +247,32 @@ class ParquetReader:
             at += piece.kept
         other = copy.copy(self)
         other._pieces, other._paths = tuple(pieces), ()
+        other._values = {piece.path: self._values[piece.path] for piece in pieces if self._values}
         return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches, file after file in the order of their names."""
         schema = pa.schema([self.schema.field(name) for name in columns])
+        held = [name for name in columns if name not in self._keys]
+        held_schema = pa.schema([self.schema.field(name) for name in held])
         for piece in self._read_footers():
             with self._open(piece.path) as file:
-                _check_same_kinds(piece.path, file.schema_arrow, self._first, schema)
+                _check_same_kinds(piece.path, file.schema_arrow, self._first, held_schema)
                 with reading(piece.path):
-                    for batch in piece.batches(file, columns):
-                        yield _conform(batch.select(columns), schema)
+                    for batch in piece.batches(file, held):
+                        rows = _conform(batch.select(held), held_schema)
+                        yield rows if len(held) == len(columns) else self._with_keys(rows, piece.path, schema)
+
+    def _with_keys(self, batch: Any, path: str, schema: Any) -> Any:
+        """Add the columns that the folders of the file stand for."""
+        values = self._values[path]
+        arrays = [
+            pa.repeat(pa.scalar(values.get(field.name), field.type), batch.num_rows)
+            if field.name in self._keys
+            else batch.column(field.name)
+            for field in schema
+        ]
+        return pa.record_batch(arrays, schema=schema)
 
     def _read_footers(self) -> tuple[_Piece, ...]:
         """Return what there is to read, from the footers of the files where that is not known yet."""
@@ -367,8 +393,8 @@ class CsvReader:
 
     def _not_decoded(self, where: str = "") -> str:
         return (
-            f"{self.place} is not {self._text_encoding.upper()} text{where}: name the encoding it was written "
-            'in, text_encoding="latin-1" for example'
+            f"{self.place} is not {self._text_encoding.upper()} text{where}: name the encoding it was "
+            'written in, text_encoding="latin-1" for example'
         )
 
     def _refuse_other_delimiter(self) -> None:
@@ -394,9 +420,9 @@ class CsvReader:
             row = pc.index(pc.match_substring(column, "\n"), True).as_py()
             if row >= 0:
                 raise ValueError(
-                    f"{self.place}: column {name!r} holds a line end in row {start + row + 1:,}, counted without "
-                    "the header: close the quote that was left open there, or pass newlines_in_values=True if "
-                    "its values do have several lines"
+                    f"{self.place}: column {name!r} holds a line end in row {start + row + 1:,} (the header "
+                    "not counted): close the quote that was left open there, or pass newlines_in_values=True "
+                    "if its values do have several lines"
                 )
 
     def _parsing(self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
@@ -420,6 +446,40 @@ def parquet_paths(pattern: str) -> list[str]:
     if path.exists():
         return [pattern]
     return sorted(glob.glob(pattern, recursive=True))
+
+
+def parquet_root(pattern: str) -> str:
+    """Return the folder below which "key=value" folders count: a glob's part before the first wildcard."""
+    path = Path(pattern)
+    if path.is_dir():
+        return pattern
+    if path.exists():
+        return str(path.parent)
+    fixed = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])
+    return str(Path(*fixed))
+
+
+def _hive_partitions(paths: Sequence[str], root: str) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+    """Return the keys of "key=value" folders as fields, and the values of every file.
+
+    Names, missing values and types are read as pyarrow's Hive partitioning reads them.
+    """
+    found: dict[str, dict[str, str | None]] = {}
+    for path in paths:
+        pairs = (part.partition("=") for part in Path(path).relative_to(root).parts[:-1] if "=" in part)
+        found[path] = {
+            unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs
+        }
+    columns = {}
+    for key in dict.fromkeys(itertools.chain.from_iterable(found.values())):
+        texts = pa.array([values.get(key) for values in found.values()], pa.string())
+        try:
+            columns[key] = texts.cast(pa.int32())
+        except pa.ArrowInvalid:
+            columns[key] = texts
+    lists = {key: column.to_pylist() for key, column in columns.items()}
+    values = {path: {key: lists[key][row] for key in lists} for row, path in enumerate(paths)}
+    return [pa.field(key, column.type) for key, column in columns.items()], values if lists else {}
 
 
 @contextmanager

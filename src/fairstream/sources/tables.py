@@ -25,6 +25,7 @@ from fairstream.sources.table_readers import (
     StreamReader,
     TableReader,
     parquet_paths,
+    parquet_root,
 )
 
 # pandas stores the row labels of a frame under such a name: identifiers, not features.
@@ -243,7 +244,7 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
         paths = parquet_paths(str(path))
         if not paths:
             raise FileNotFoundError(f"{path} matches no Parquet file: check the folder or the pattern")
-        return ParquetReader(paths, str(path))
+        return ParquetReader(paths, str(path), parquet_root(str(path)))
     kind = type(data).__module__.split(".")[0]
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
