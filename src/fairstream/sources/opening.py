@@ -29,7 +29,7 @@ _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
 _STORE = ("features", "target", "key")
 _CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values")
 _NAMING = ("attributes", "name_column", "names")
-_DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "on_error")
+_DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "max_bytes", "on_error")
 _KINDS = {
     "array": _Kind("an array", "arrays", _MATRIX),
     "npy": _Kind("a .npy file", "arrays", _MATRIX),
@@ -105,7 +105,7 @@ def open_source(
           line ends; else one is refused as the trace of a quote that was never closed);
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
-          ``max_pixels``, ``on_error``, see `fairstream.sources.images.ImageSource`.
+          ``max_pixels``, ``max_bytes``, ``on_error``, see `fairstream.sources.images.ImageSource`.
 
     Returns
     -------
