@@ -38,8 +38,8 @@ _KINDS = {
     "parquet": _Kind("Parquet files", "tables", _TABLE),
     "csv": _Kind("a CSV file", "tables", (*_TABLE, *_CSV)),
     "hdf5": _Kind("an HDF5 file", "stores", _STORE),
-    "zarr": _Kind("a Zarr store", "stores", _STORE),
-    "store_object": _Kind("an h5py or zarr object", "stores", _STORE),
+    "zarr": _Kind("a Zarr store", "stores", (*_STORE, "missing_chunks")),
+    "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
     "images": _Kind("images", "images", (*_NAMING, *_DECODING)),
     "iterable": _Kind("an iterable", "iterables", ()),
 }
@@ -104,6 +104,7 @@ def open_source(
           ``text_encoding`` ("latin-1" say; UTF-8 by default), ``newlines_in_values`` (True if quoted text has
           line ends; else one is refused as the trace of a quote that was never closed);
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
+        - Zarr: ``missing_chunks`` ("raise", or "fill" to read the fill value where a chunk is not there);
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
           ``max_pixels``, ``max_bytes``, ``on_error``, see `fairstream.sources.images.ImageSource`.
 
