@@ -57,6 +57,17 @@ def test_a_wide_file_is_read_whole(tmp_path):
     np.testing.assert_array_equal(block.X, np.repeat([[1.0], [2.0]], 20_000, axis=1))
 
 
+def test_a_batch_of_a_wide_file_holds_many_rows(tmp_path):
+    """Every batch costs time for every column, so that batches of a row or two would take quadratic time."""
+    from fairstream.sources.table_readers import CsvReader
+
+    names = [f"x{j}" for j in range(20_000)]
+    (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 20_000)] * 100]))
+    rows = [batch.num_rows for batch in CsvReader(str(tmp_path / "wide.csv")).batches(names, names)]
+    assert sum(rows) == 100
+    assert len(rows) == 1
+
+
 def test_lines_longer_than_a_read_are_no_obstacle(tmp_path):
     name = "c" * 3_000_000
     (tmp_path / "a.csv").write_text(f"x,{name},sex\n1,2,f\n3,4,m\n")

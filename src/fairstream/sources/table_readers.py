@@ -331,8 +331,10 @@ class CsvReader:
         self._read_bytes = _CSV_BYTES
         with self._stream() as stream:
             head = _first_lines(stream, path)
-            # The parser wants whole lines in what it reads at a time.
-            self._read_bytes = max(_CSV_BYTES, 2 * max(map(len, head.splitlines()), default=0))
+            # The parser wants whole lines in what it reads at a time, and many: each batch costs some time
+            # for every column.
+            longest = max(map(len, head.splitlines()), default=0)
+            self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
             with self._parsing(pa.BufferReader(head), None, self._types) as reader:
                 self.schema = reader.schema
                 names = {*self.schema.names}  # decodes them
