@@ -190,6 +190,13 @@ def write_parquet(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, An
     return folder / "parts", ["sex"], {}
 
 
+def write_hive(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    path, names, options = write_parquet(folder, X, sex)
+    frame = pytest.importorskip("pandas").read_parquet(path)
+    frame.to_parquet(folder / "hive", partition_cols=names, row_group_size=130)
+    return folder / "hive", names, options
+
+
 def write_two_parquets(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
     path, names, options = write_parquet(folder, X, sex)
     return [path / "a.parquet", path / "b.parquet"], names, options
@@ -225,6 +232,7 @@ WRITERS = [
     write_fortran,
     write_npz,
     write_parquet,
+    write_hive,
     write_two_parquets,
     write_csv,
     write_zarr,
