@@ -135,3 +135,49 @@ def test_many_small_groups_are_probed_without_early_stopping(kind):
     groups = np.repeat(np.arange(5), 10)
     Z = np.random.default_rng(0).normal(size=(50, 3))
     assert probe(Z, groups, kind).n_rows == 50
+
+
+def spread_leak(share, n_rows, seed=0):
+    """Rows whose smaller group is spread 1.6 times as wide in 6 of 20 columns."""
+    rng = np.random.default_rng(seed)
+    groups = (rng.random(n_rows) < share).astype(int)
+    Z = rng.normal(size=(n_rows, 20))
+    Z[:, :6] *= np.where(groups, 1.6, 1.0)[:, None]
+    return Z, groups
+
+
+def reachable_auc(Z, groups):
+    """Return the AUC of the likelihood ratio, which no probe can beat."""
+    return roc_auc_score(groups, (Z[:, :6] ** 2).sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("share", "n_rows", "short"), [(0.05, 10_000, 0.1), (0.1, 2_500, 0.15), (0.5, 2_500, 0.08)]
+)
+@pytest.mark.parametrize("kind", ["quadratic", "kernel", "trees", "mlp"])
+def test_every_nonlinear_probe_finds_a_leak_whatever_the_size_of_the_smaller_group(
+    kind, share, n_rows, short
+):
+    Z, groups = spread_leak(share, n_rows)
+    result = probe(Z, groups, kind)
+    assert result.auc.value > reachable_auc(Z, groups) - short
+    assert result.balanced_accuracy.value > 0.6
+
+
+@pytest.mark.parametrize(("share", "n_rows"), [(0.05, 10_000), (0.1, 2_500), (0.5, 2_500)])
+@pytest.mark.parametrize("kind", PROBES)
+def test_every_probe_finds_a_shifted_group_of_any_size(kind, share, n_rows):
+    _, groups = spread_leak(share, n_rows)
+    Z = np.random.default_rng(1).normal(size=(n_rows, 20))
+    Z[:, 0] += 2 * groups
+    reachable = roc_auc_score(groups, Z[:, 0])
+    assert probe(Z, groups, kind).auc.value > reachable - 0.1
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.5])
+@pytest.mark.parametrize("kind", PROBES)
+def test_no_probe_finds_what_is_not_there_whatever_the_size_of_the_smaller_group(kind, share):
+    _, groups = spread_leak(share, 2_500)
+    Z = np.random.default_rng(1).normal(size=(2_500, 20))
+    result = probe(Z, groups, kind)
+    assert result.auc.low <= 0.5 <= result.auc.high

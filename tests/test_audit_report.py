@@ -91,6 +91,36 @@ def test_markdown_shows_hostile_text_as_text(report):
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in probes} == {9}  # eight cells, whatever the labels
 
 
+@pytest.mark.parametrize(
+    "address", ["https://evil.example/x", "HTTP://evil.example", "WWW.evil.example", "a@b.co"]
+)
+def test_markdown_makes_no_link_of_an_address_in_the_data(report, address):
+    """What GitHub links by itself: a scheme with ://, www., and e-mail addresses."""
+    named = dataclasses.replace(report, title=address, warnings=(address,))
+    text = named.to_markdown()
+    assert re.search(r"(?i)https?://|ftp://|www\.|\w@\w", text) is None
+    assert address in text.replace("\\", "").replace("\u2060", "")
+
+
+def test_a_gap_that_luck_explains_is_no_share_of_pcas(report):
+    model = report.models[0]
+    leak = model.leaks[0]
+
+    def shown(p_value):
+        gap = dataclasses.replace(
+            leak.gaps[0], mean_gap_relative=1.379, covariance_gap_relative=0.5, mmd2_p_value=p_value
+        )
+        changed = dataclasses.replace(leak, gaps=(gap,))
+        models = (dataclasses.replace(model, leaks=(changed,)),)
+        return dataclasses.replace(report, models=models)
+
+    noise, real = (shown(p_value) for p_value in (0.455, 0.005))
+    assert "137.9%" not in noise.to_markdown() + noise.to_html()
+    assert noise.to_markdown().count("within noise") == 2
+    assert "137.9%" in real.to_markdown()
+    assert "within noise" not in real.to_markdown()
+
+
 def test_the_page_is_self_contained_and_escapes_everything(report):
     page = report.to_html()
     assert page.count("<script>") == 1  # ours

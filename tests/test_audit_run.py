@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +12,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 from fairstream import FairStreamingPCA, GroupMoments, fair_components
-from fairstream.audit import audit, downstream, metrics
+from fairstream.audit import audit, downstream, metrics, run
 from fairstream.audit.mmd import mmd2
 from fairstream.audit.stream import ArrayBlocks, survey
+from fairstream.audit.suppression import rare_combinations
 from fairstream.blocks import Block, encode_groups, take_rows
 from fairstream.distances import median_squared_distance
 from fairstream.fitting import fit_source
@@ -185,7 +187,8 @@ def test_small_groups_are_suppressed_everywhere(fair):
     for text in (report.to_json(), report.to_markdown(), report.to_html()):
         assert "rare-label" not in text
     summary = report.data.attributes[0]
-    assert (summary.n_suppressed_groups, summary.n_other_rows) == (1, 6)
+    assert (summary.n_suppressed_groups, summary.n_other_rows) == (1, 0)
+    assert (report.data.n_rows, report.data.left_out_below) == (494, 20)
     shown = audit(fair, X, {"sex": labels}, min_group_size=5, **QUICK)
     assert "rare-label" in shown.to_json()
     assert [gap.group for gap in shown.models[0].leaks[0].gaps] == ["f", "m", "rare-label"]
@@ -454,8 +457,130 @@ def test_rows_of_a_suppressed_group_are_in_no_comparison():
         X + rng.normal(size=X.shape), sensitive_features=labels
     )
     report = audit(train.subspace_, X, labels, probes=["linear"], n_permutations=0, min_group_size=20)
-    restricted = GroupMoments(5).update(X, np.where(labels == "rare", None, labels))
+    shown = labels != "rare"
+    restricted = GroupMoments(5).update(X[shown], labels[shown])
     V = next(point for point in report.frontier if point.constraint == "none")
     components, _ = fair_components(restricted, np.zeros((5, 0)), 2)
     f = restricted.mean_gap("sensitive_feature_0", "b")
     assert V.mean_gap == pytest.approx(np.linalg.norm(components.T @ f))
+
+
+def with_a_lone_person(seed=6, n_rows=500):
+    X, sex = planted(n_rows, seed=seed)
+    labels = sex["sex"].astype(object)
+    labels[7] = "lone"
+    X[7] += 5.0
+    return X, {"sex": labels}
+
+
+def remainders(report):
+    """Attack a report: every attribute's total minus its groups, and what these differ by, as (rows, sum)."""
+    tree = json.loads(report.to_json())
+    model = tree["models"][0]
+    n_rows = tree["data"]["n_rows"]
+    left = []
+    for attribute in tree["data"]["attributes"]:
+        errors = {
+            line["group"]: line["reconstruction_error"]
+            for line in model["by_group"]
+            if line["attribute"] == attribute["attribute"]
+        }
+        shown = sum(attribute["groups"].values())
+        total = sum(count * errors[group] for group, count in attribute["groups"].items())
+        left.append((n_rows - shown, n_rows * model["reconstruction_error"] - total))
+    pairs = [(a[0] - b[0], a[1] - b[1]) for a in left for b in left if a is not b]
+    return left + pairs
+
+
+def test_a_hidden_person_cannot_be_recovered_by_subtraction(fair, monkeypatch):
+    X, groups = with_a_lone_person()
+    residual = X[7] - fair.mean_
+    own_error = residual @ residual - np.sum((fair.components_ @ residual) ** 2)
+    for rows, total in remainders(report := audit(fair, X, groups, **QUICK)):
+        assert rows == 0
+        assert abs(total) < 1e-6 * own_error
+    sizes = [line for line in report.to_markdown().splitlines() if line.startswith("| sex |")]
+    assert [line for line in sizes if "small group" in line] == ["| sex | (1 small group) | left out |"]
+    assert "fewer than 20" in report.to_markdown()
+    assert "Fewer than 20 rows are left out" in report.warnings[-1]
+    # The control: without complementary suppression the attack succeeds.
+    monkeypatch.setattr(run, "rare_combinations", lambda *_: frozenset())
+    ((rows, total),) = remainders(audit(fair, X, groups, **QUICK))
+    assert rows == 1
+    assert total == pytest.approx(own_error)
+
+
+@pytest.mark.usefixtures("quick_classifiers")
+def test_a_report_says_nothing_about_the_rows_that_are_left_out(fair):
+    """It is the report of the other rows, but for the digest and the remark that rows were left out."""
+    X, groups = with_a_lone_person()
+    y = (X[:, 5] > 0).astype(int)
+    stays = np.arange(500) != 7
+    one, other = (
+        audit(fair, X[rows], {"sex": groups["sex"][rows]}, y[rows], **QUICK).to_dict()
+        for rows in (np.arange(500), np.flatnonzero(stays))
+    )
+    assert (one["data"].pop("left_out_below"), other["data"].pop("left_out_below")) == (20, 0)
+    assert one["data"].pop("digest") != other["data"].pop("digest")
+    assert one["data"]["attributes"][0].pop("n_suppressed_groups") == 1
+    assert other["data"]["attributes"][0].pop("n_suppressed_groups") == 0
+    assert len(one.pop("warnings")) == len(other.pop("warnings")) + 1
+    assert one == other
+
+
+def test_two_attributes_that_hide_nearly_the_same_rows_do_not_show_the_odd_one(fair):
+    X, sex = planted(600, seed=8)
+    rng = np.random.default_rng(0)
+    first, second = sex["sex"].astype(object), rng.choice(["old", "young"], 600).astype(object)
+    first[:40] = None
+    second[:41] = None  # row 40 is hidden in one attribute only
+    report = audit(fair, X, {"sex": first, "age": second}, **QUICK)
+    assert report.data.n_rows == 599
+    for rows, _ in remainders(report):
+        assert rows == 0 or abs(rows) >= 20
+
+
+def test_leaving_rows_out_is_repeated_until_no_group_is_small():
+    # Without the lone row of the second attribute, group "c" of the first has 19 rows left.
+    counts = {("a", "x"): 50, ("b", "y"): 50, ("c", "x"): 19, ("c", "lone"): 1}
+    assert rare_combinations(counts, ["one", "two"], 20) == {("c", "x"), ("c", "lone")}
+    assert rare_combinations(counts, ["one", "two"], 5) == {("c", "lone")}
+    pooled = {("a",): 50, ("b",): 50, **{(f"group {i}",): 1 for i in range(30)}}
+    assert rare_combinations(pooled, ["one"], 20) == frozenset()
+
+
+def test_unknown_labels_are_stated_first_with_their_number(fair):
+    X, sex = planted(1_000, seed=9)
+    labels = sex["sex"].astype(object)
+    labels[:300] = None
+    labels[300:310] = "rare"
+    report = audit(fair, X, {"sex": labels}, **QUICK)
+    assert "The sex of 300 of 990 rows (30.3%) is unknown" in report.warnings[0]
+    assert "300 of 990 rows" in report.to_markdown().splitlines()[2]
+    page = report.to_html()
+    assert page.index("300 of 990 rows") < page.index("<svg")
+    assert json.loads(report.to_json())["warnings"][0] == report.warnings[0]
+    assert report.data.attributes[0].n_unknown_rows == 300
+    sizes = report.to_markdown().split("## Group sizes")[1]
+    assert "| sex | (unknown) | 300 |" in sizes
+    assert "| sex | (1 small group) | left out |" in sizes
+    known = audit(fair, X[310:], {"sex": labels[310:]}, **QUICK)
+    assert known.warnings == ()
+
+
+def test_training_rows_are_recognised_with_a_hidden_person_and_without_a_row_count():
+    X, groups = with_a_lone_person()
+    model = FairStreamingPCA(3).fit(X, sensitive_features=groups)
+    report = audit(model, X, groups, **QUICK)
+    assert "very rows" in report.warnings[0]
+    assert report.models[0].fitted_rows is None  # 500, beside 499 rows: that one is hidden
+    silent = PCA(3).fit(X)
+    del silent.n_samples_
+    assert "very rows" in audit(silent, X, groups, **QUICK).warnings[0]
+    assert "very rows" not in " ".join(audit(silent, *with_a_lone_person(seed=7), **QUICK).warnings)
+
+
+def test_train_rows_that_are_the_audited_rows_are_pointed_out(fair):
+    X, sex = planted(300, seed=3)
+    report = audit(fair, X, sex, train=(X, sex), **QUICK)
+    assert "train holds the very rows that are audited" in report.warnings[0]

@@ -111,3 +111,42 @@ def test_bad_forms_get_a_message_with_the_way_out(form, says):
 def test_a_continuous_attribute_is_refused():
     with pytest.raises(ValueError, match="bin a continuous attribute"):
         encode_groups(np.linspace(0, 1, MAX_GROUPS + 1), MAX_GROUPS + 1)
+
+
+HUGE = [2**53, 2**53 + 1, None, 2**53 + 4]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        HUGE,
+        pd.Series(HUGE, dtype="Int64"),
+        pd.Series(HUGE, dtype="UInt64"),
+        pd.Series(HUGE, dtype="int64[pyarrow]"),
+        pd.array(HUGE, dtype="Int64"),
+        pl.Series(HUGE),
+        pl.Series(HUGE, dtype=pl.UInt64),
+        pa.chunked_array([HUGE]),
+        pa.array(HUGE),
+        {"id": pd.Series(HUGE, dtype="Int64")},
+        pl.DataFrame({"id": HUGE}),
+        pa.table({"id": HUGE}),
+    ],
+    ids=lambda form: type(form).__module__.split(".")[0] + "-" + type(form).__name__,
+)
+def test_integer_labels_above_2_53_stay_apart_beside_a_missing_one(form):
+    ((_, column),) = encode_groups(form, 4).items()
+    assert column.labels == (2**53, 2**53 + 1, 2**53 + 4)
+    assert all(type(label) is int for label in column.labels)
+    assert column.codes.tolist() == [0, 1, -1, 2]
+
+
+def test_labels_of_uint64_beyond_int64_stay_apart_beside_a_missing_one():
+    column = encode_groups(pl.Series("id", [2**64 - 1, None, 2**64 - 2], dtype=pl.UInt64), 3)["id"]
+    assert column.labels == (2**64 - 2, 2**64 - 1)
+    assert column.codes.tolist() == [1, -1, 0]
+
+
+def test_integers_that_are_all_missing_are_unknown():
+    column = encode_groups(pd.Series([None, None], dtype="Int64"), 2)[NAME]
+    assert (column.codes.tolist(), column.labels) == ([-1, -1], ())

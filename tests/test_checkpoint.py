@@ -12,12 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 import fit_worker
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from file_damage import resealed, start_of
 from threadpoolctl import threadpool_limits
 
-from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, load
+from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, checkpoint, load
+from fairstream.blocks import Block, GroupColumn
 from fairstream.checkpoint import CheckpointFolder
+from fairstream.cli import main
 from fairstream.fitting import fit_source
 from fairstream.interrupts import FitInterrupted, signals_held_back
+from fairstream.locking import folder_locked
+from fairstream.row_digest import RowDigest
 from fairstream.sources import open_source
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
@@ -287,3 +294,220 @@ def test_progress_tells_rows_done_and_in_all(tmp_path):
     assert seen[0] == (50, 3_000)
     assert seen[-1] == (3_000, 3_000)
     assert len(seen) == 60
+
+
+# Other data ---------------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(3)
+X, SEX, AGE = RNG.normal(size=(400, 6)), RNG.choice(["f", "m"], 400), RNG.integers(0, 3, 400)
+RACE = RNG.choice(["a", "b", "c"], 400)
+
+
+def other_rows():
+    """What a source may have become between two runs, and what the refusal calls it."""
+    flipped, changed, swapped = X[::-1], X.copy(), SEX.copy()
+    changed[17, 3] = np.nextafter(changed[17, 3], 9)
+    swapped[[10, 11, 12, 13]] = np.where(SEX[[10, 11, 12, 13]] == "f", "m", "f")
+    return {
+        "reversed rows": ({"X": flipped, "sex": SEX[::-1]}, "the values"),
+        "one bit of one value": ({"X": changed}, "the values"),
+        "permuted columns": ({"X": X[:, ::-1]}, "the values"),
+        "permuted labels": ({"sex": RNG.permutation(SEX)}, "the labels of 'sex'"),
+        "four labels": ({"sex": swapped}, "the labels of 'sex'"),
+        "other labels": ({"sex": np.char.upper(SEX)}, "the labels of 'sex'"),
+        "labels of another type": ({"age": AGE.astype(str)}, "the labels of 'age'"),
+        "another attribute": ({"age": None, "race": RACE}, "the sensitive attributes"),
+        "another dtype": ({"X": X.astype(np.float32)}, "the types"),
+        "sparse rows": ({"X": sp.csr_matrix(X)}, "the types"),
+    }
+
+
+def data(block_size=50, **changes):
+    given = {"X": X, "sex": SEX, "age": AGE} | changes
+    rows = given.pop("X")
+    groups = {name: labels for name, labels in given.items() if labels is not None}
+    return open_source(rows, sensitive=groups, block_size=block_size)
+
+
+def stopped_half_way(source, folder, after=4, **choices):
+    """Fit until some blocks are learned, as a signal would stop it."""
+
+    class Stopped(fit_worker.Slow):
+        def __iter__(self):
+            for number, block in enumerate(super().__iter__(), start=1):
+                if number == after:
+                    signal.raise_signal(signal.SIGTERM)
+                yield block
+
+    with threadpool_limits(1), pytest.raises(FitInterrupted):
+        fit_source(Stopped(source, 0), checkpoint=folder, **({"n_components": 2} | choices))
+
+
+@pytest.mark.parametrize("change", [*other_rows()])
+def test_resuming_onto_other_data_is_refused_before_anything_is_learned(tmp_path, monkeypatch, change):
+    stopped_half_way(data(), tmp_path)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    changes, message = other_rows()[change]
+    with monkeypatch.context() as patched:
+        patched.setattr(FairStreamingPCA, "partial_fit", None)
+        with threadpool_limits(1), pytest.raises(ValueError, match=f"first 200 rows .*{message} differ"):
+            fit_source(data(**changes), checkpoint=tmp_path, resume=True, n_components=2)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    with threadpool_limits(1):  # the control
+        assert fit_source(data(), checkpoint=tmp_path, resume=True, n_components=2).n_samples_seen_ == 400
+
+
+def test_the_power_method_is_not_resumed_onto_other_data(tmp_path):
+    choices = {"solver": "power", "block_size": (90, 110), "power_steps": 2, "random_state": 0}
+    stopped_half_way(data(age=None), tmp_path, **choices)
+    with threadpool_limits(1), pytest.raises(ValueError, match="the values differ"):
+        fit_source(data(X=X + 1, age=None), checkpoint=tmp_path, resume=True, n_components=2, **choices)
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_matrix])
+@pytest.mark.parametrize("block_size", [1, 30, 50, 400])
+def test_the_same_rows_are_known_again_in_blocks_of_any_size(tmp_path, form, block_size):
+    stopped_half_way(data(X=form(X)), tmp_path)
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = fit_source(data(block_size, X=form(X)), checkpoint=tmp_path, resume=True, n_components=2)
+    assert again.n_samples_seen_ == 400
+
+
+def test_rows_beyond_the_checkpoint_may_differ(tmp_path):
+    """The control: nothing is known of them yet. A stream may have grown."""
+    stopped_half_way(data(), tmp_path)
+    later = X.copy()
+    later[200:] += 1
+    with threadpool_limits(1):
+        assert fit_source(data(X=later), checkpoint=tmp_path, resume=True, n_components=2).n_samples_seen_
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array, np.uint8])
+def test_a_digest_does_not_depend_on_cuts_layout_or_tables_of_labels(form):
+    rows = np.abs(X * 40).astype(np.uint8) if form is np.uint8 else form(X)
+    labels = np.array([*"fmx", None], dtype=object)[RNG.integers(0, 4, 400)]
+    cuts = np.sort(RNG.integers(0, 400, 9))
+    whole, cut = RowDigest(), RowDigest()
+    table = {"f": 0, "m": 1, "x": 2, None: -1}
+    whole.update(Block(rows, {"s": GroupColumn(np.array([table[x] for x in labels]), ("f", "m", "x"))}))
+    for number, index in enumerate(np.split(np.arange(400), cuts)):
+        names = ("x", "unused", "f", "m") if number % 2 else ("m", "f", "x")
+        codes = np.array([-1 if x is None else names.index(x) for x in labels[index]], dtype=np.intp)
+        part = rows[index] if number % 3 or sp.issparse(rows) else np.asfortranarray(rows[index])
+        cut.update(Block(part, {"s": GroupColumn(codes, names)}))
+    assert cut.difference(whole.to_json()) is None
+
+
+def test_sparse_rows_with_the_same_values_in_other_places_differ():
+    rows = sp.csr_array(np.eye(4))
+    moved, lengths = sp.csr_array(np.eye(4)[:, [1, 0, 2, 3]]), sp.csr_array(np.eye(4))
+    lengths.indptr = np.array([0, 2, 2, 3, 4], dtype=lengths.indptr.dtype)
+    digests = [RowDigest() for _ in range(3)]
+    for digest, X in zip(digests, (rows, moved, lengths), strict=True):
+        digest.update(Block(X))
+    assert digests[1].difference(digests[0].to_json()) == "values"
+    assert digests[2].difference(digests[0].to_json()) == "values"
+
+
+def test_a_checkpoint_without_a_digest_resumes_with_a_warning(tmp_path):
+    stopped_half_way(data(), tmp_path)
+    for file in CheckpointFolder(tmp_path).files():
+        about, table = start_of(file.read_bytes())
+        del about["state"]["checkpoint"]["digest"]
+        file.write_bytes(resealed(file.read_bytes(), about, table))
+    with threadpool_limits(1), pytest.warns(FairstreamWarning, match="holds no digest of its rows"):
+        fit_source(data(), checkpoint=tmp_path, resume=True, n_components=2)
+    with pytest.raises(ValueError, match="the values differ"):  # the resumed fit wrote one
+        fit_source(data(X=-X), checkpoint=tmp_path, resume=True, n_components=2)
+
+
+# Several at a time --------------------------------------------------------------------------------
+
+
+def test_two_fits_do_not_share_a_folder(tmp_path, processes):
+    process, _ = start(processes, tmp_path / "kept", tmp_path / "out", "exact", pause=0.05)
+    while not (tmp_path / "kept" / ".lock").exists() or not CheckpointFolder(tmp_path / "kept").files():
+        time.sleep(0.01)
+    message = rf"in use by another fit \(process {process.pid}\): wait for it to end"
+    with pytest.raises(ValueError, match=message):
+        fitted(tmp_path / "kept", resume=True)
+    process.kill()
+    process.join()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of another environment
+        how = fit_worker.parameters("exact")
+        again = fit_source(fit_worker.labelled_source(), checkpoint=tmp_path / "kept", resume=True, **how)
+    assert again.n_samples_seen_ == fit_worker.ROWS
+    assert not (tmp_path / "kept" / ".lock").exists()
+
+
+def test_two_threads_do_not_share_a_folder(tmp_path):
+    with (
+        folder_locked(tmp_path),
+        ThreadPoolExecutor() as pool,
+        pytest.raises(ValueError, match="in use by another fit"),
+    ):
+        pool.submit(fitted, tmp_path).result()
+    assert fitted(tmp_path).n_samples_seen_ == fit_worker.ROWS
+
+
+def test_where_nothing_can_be_locked_a_warning_says_so(tmp_path, monkeypatch):
+    def refuse(descriptor, operation):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.warns(FairstreamWarning, match="cannot be locked .*not supported"):
+        assert fitted(tmp_path).n_samples_seen_ == fit_worker.ROWS
+
+
+def test_drafts_are_cleared_away_only_by_the_holder_of_the_lock(tmp_path):
+    draft = tmp_path / ".rows-000000000000500.safetensors.1-abc.part"
+    draft.write_bytes(b"half")
+    folder, estimator = CheckpointFolder(tmp_path), fitted(tmp_path / "other")
+    folder.write(estimator, 1, {})
+    assert draft.exists(), "its writer may live"
+    with folder.locked():
+        folder.write(estimator, 2, {})
+    assert not draft.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, monkeypatch, number):
+    write = CheckpointFolder.write
+
+    def interrupted(*arguments):
+        signal.raise_signal(number)
+        return write(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointFolder, "write", interrupted)
+        with pytest.raises(FitInterrupted, match="stopped after 3,000 rows; checkpoint written") as stopped:
+            fitted(tmp_path)
+    assert stopped.value.signal_number == number
+    assert CheckpointFolder(tmp_path).newest().rows == fit_worker.ROWS
+    assert fitted(tmp_path, resume=True).n_samples_seen_ == fit_worker.ROWS
+
+
+def test_a_generation_that_may_not_be_read_gives_way_to_the_one_before(tmp_path, monkeypatch):
+    whole, read = fitted(tmp_path, every=500), checkpoint.read_file
+
+    def denied(path):
+        if "3000" in path.name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(checkpoint, "read_file", denied)
+    with pytest.warns(FairstreamWarning, match=r"Permission denied.*going on from rows-000000000002500"):
+        again = fitted(tmp_path, resume=True)
+    assert_same_bits(again, whole)
+
+
+def test_an_occupied_folder_is_refused_before_data_is_read(tmp_path):
+    fitted(tmp_path / "kept")
+    with pytest.raises(ValueError, match="already holds a fit"):
+        fit_source(tmp_path / "not there.csv", checkpoint=tmp_path / "kept", n_components=3)
+    where = ["--checkpoint", str(tmp_path / "kept"), "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, ["fit", str(tmp_path / "not there.csv"), "-s", "sex", *where])
+    assert result.exit_code != 0
+    assert "already holds a fit" in result.output

@@ -297,7 +297,7 @@ def test_npy_columns_are_named_by_index_and_labels_by_file(tmp_path):
     run("transform", tmp_path / "a", tmp_path / "with.npy", "-s", 2, "-o", tmp_path / "z.npy")
     assert (
         "6 features, the model 5"
-        in run("transform", tmp_path / "a", tmp_path / "with.npy", "-o", tmp_path / "z.npy", code=1).stderr
+        in run("transform", tmp_path / "a", tmp_path / "with.npy", "-o", tmp_path / "y.npy", code=1).stderr
     )
 
 
@@ -394,7 +394,9 @@ def test_the_way_out_is_told_as_it_is_typed(folder, tmp_path):
 
 def test_debug_shows_the_traceback(tmp_path):
     result = CliRunner().invoke(main, ["--debug", "inspect", str(tmp_path / "no")])
-    assert isinstance(result.exception, FileNotFoundError)
+    assert result.exit_code == 1
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "FileNotFoundError" in result.stderr
 
 
 def test_a_model_is_not_moments_and_moments_are_no_model(folder, tmp_path):

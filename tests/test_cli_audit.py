@@ -65,7 +65,9 @@ def test_small_groups_are_left_out_as_asked(folder):
     how = ["audit", folder / "fair.safetensors", folder / "unseen.parquet", "--sensitive", "race", *BRIEF]
     sizes = []
     for least in (5, 40):
-        run(*how, "--min-group-size", least, "--json", folder / "race.json")
-        sizes.append(json.loads((folder / "race.json").read_text())["data"]["attributes"][0]["groups"])
+        run(*how, "--min-group-size", least, "--json", folder / f"race{least}.json")
+        sizes.append(
+            json.loads((folder / f"race{least}.json").read_text())["data"]["attributes"][0]["groups"]
+        )
     assert len(sizes[0]) > len(sizes[1])
     assert min(sizes[0].values()) < 40 <= min(sizes[1].values())

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
 from fairstream.blocks import Block
+from fairstream.checkpoint import CheckpointFolder
 from fairstream.cli import main
 from fairstream.interrupts import FitInterrupted
 from fairstream.linalg import principal_angles
@@ -189,6 +190,13 @@ def write_parquet(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, An
     return folder / "parts", ["sex"], {}
 
 
+def write_hive(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
+    path, names, options = write_parquet(folder, X, sex)
+    frame = pytest.importorskip("pandas").read_parquet(path)
+    frame.to_parquet(folder / "hive", partition_cols=names, row_group_size=130)
+    return folder / "hive", names, options
+
+
 def write_two_parquets(folder: Path, X: np.ndarray, sex: np.ndarray) -> tuple[Any, Any, dict[str, Any]]:
     path, names, options = write_parquet(folder, X, sex)
     return [path / "a.parquet", path / "b.parquet"], names, options
@@ -224,6 +232,7 @@ WRITERS = [
     write_fortran,
     write_npz,
     write_parquet,
+    write_hive,
     write_two_parquets,
     write_csv,
     write_zarr,
@@ -387,6 +396,7 @@ def test_power_steps_equal_those_of_one_process(block_size, rows, processes):
     np.testing.assert_allclose(fitted.components_, expected.components_, atol=1e-9)
     np.testing.assert_allclose(fitted.explained_variance_, expected.explained_variance_, rtol=1e-9)
     assert principal_angles(fitted.unfair_basis_.T, expected.unfair_basis_.T).max() < 1e-7
+    assert fitted.power_.convergence == pytest.approx(expected.power_.convergence, abs=1e-6)
     assert fitted.n_samples_seen_ == N_ROWS
     assert fitted.group_counts_ == expected.group_counts_
 
@@ -602,6 +612,52 @@ def test_a_checkpoint_is_not_mixed_with_other_data_or_choices(tmp_path, rows, on
     fit(FairStreamingPCA(3), 200, resume=True)
 
 
+@pytest.mark.parametrize("change", ["values", "labels", "dtype", "columns"])
+def test_a_checkpoint_is_not_resumed_onto_other_rows(tmp_path, rows, one_thread, change):
+    X, sex = rows
+
+    def fit(X: Any, sex: Any, **keeping: Any) -> FairStreamingPCA:
+        np.save(tmp_path / "x.npy", X)
+        options = {"client": one_thread, "partition_rows": 200, "checkpoint": tmp_path / "kept"}
+        return fit_dask(FairStreamingPCA(3), tmp_path / "x.npy", {"sex": sex}, **options, **keeping)
+
+    fit(X, sex)
+    other = {"values": X[::-1], "dtype": X.astype(np.float32), "columns": X[:, ::-1]}.get(change, X)
+    with pytest.raises(ValueError, match="first rows are not those that rows-"):
+        fit(other, np.asarray(sex)[::-1] if change == "labels" else sex, resume=True)
+    fit(X, sex, resume=True)
+
+
+def test_an_occupied_folder_is_refused_before_data_is_read(tmp_path, rows, one_thread):
+    X, sex = rows
+    options = {"client": one_thread, "checkpoint": tmp_path / "kept"}
+    np.save(tmp_path / "x.npy", X)
+    fit_dask(FairStreamingPCA(3), tmp_path / "x.npy", {"sex": sex}, **options)
+    with pytest.raises(ValueError, match="already holds a fit"):
+        fit_dask(FairStreamingPCA(3), tmp_path / "not there.csv", "sex", **options)
+
+
+def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, rows, one_thread, monkeypatch):
+    X, sex = rows
+    np.save(tmp_path / "x.npy", X)
+    write = CheckpointFolder.write
+
+    def interrupted(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return write(*arguments)
+
+    monkeypatch.setattr(CheckpointFolder, "write", interrupted)
+    with pytest.raises(FitInterrupted, match="resume=True goes on from there") as stopped:
+        fit_dask(
+            FairStreamingPCA(3),
+            tmp_path / "x.npy",
+            {"sex": sex},
+            client=one_thread,
+            checkpoint=tmp_path / "kept",
+        )
+    assert stopped.value.signal_number == signal.SIGTERM
+
+
 # Refusals ---------------------------------------------------------------------------------------------------
 
 
@@ -748,3 +804,53 @@ def test_options_that_would_be_ignored_are_refused(options, message, tmp_path):
     result = CliRunner().invoke(main, [*map(str, arguments)])
     assert result.exit_code == 2
     assert message in result.output
+
+
+# Labels and rows that have an index ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def indexed(rows):
+    X, sex = rows
+    index = [f"{i:05}" for i in range(N_ROWS)]
+    frame = pd.DataFrame(X, index=index, columns=[f"x{j}" for j in range(N_FEATURES)])
+    return frame, pd.Series(sex, index=index, name="sex")
+
+
+def test_dask_labels_in_another_order_within_a_partition_are_paired_by_index(indexed, single, one_thread):
+    X, sex = (dd.from_pandas(of, npartitions=4) for of in indexed)
+    crossed = sex.map_partitions(lambda part: part.iloc[::-1], meta=sex)
+    for labels in (sex, crossed, {"sex": crossed}):
+        assert_same_moments(fit_dask(FairStreamingPCA(3), X, labels, client=one_thread), single)
+
+
+def test_dask_labels_of_other_rows_are_refused_with_the_number_of_the_partition(indexed, one_thread):
+    X = dd.from_pandas(indexed[0], npartitions=4)
+    third = [*range(1500, 2000), *range(1000, 1500)]
+    moved = dd.from_map(
+        lambda rows: indexed[1].iloc[rows], [[*range(500)], [*range(500, 1000)], third[:500], third[500:]]
+    )
+    assert not moved.known_divisions
+    says = r"partition 2 .* sensitive_features has the index \['01500'.*pass sensitive_features.values if"
+    with pytest.raises(ValueError, match=says):
+        fit_dask(FairStreamingPCA(3), X, moved, client=one_thread)
+    fit_dask(FairStreamingPCA(3), X, moved.values, client=one_thread)  # the way out: by position
+    with pytest.raises(ValueError, match=r"sensitive_features\['sex'\] has the index"):
+        fit_dask(FairStreamingPCA(3), X, {"sex": moved}, client=one_thread)
+
+
+def test_dask_labels_with_other_divisions_are_refused_before_anything_is_read(indexed, single, one_thread):
+    X, sex = (dd.from_pandas(of, npartitions=4) for of in indexed)
+    other = sex.repartition(divisions=(X.divisions[0], "00600", *X.divisions[2:]))
+    for labels, name in ((other, "sensitive_features"), ({"sex": other}, r"sensitive_features\['sex'\]")):
+        with pytest.raises(ValueError, match=rf"partition 1 begins at '00600' of the index of {name}"):
+            partition(X, labels, None, {})
+    mended = other.repartition(divisions=X.divisions)  # the way out
+    assert_same_moments(fit_dask(FairStreamingPCA(3), X, mended, client=one_thread), single)
+
+
+def test_delayed_blocks_are_paired_by_index(indexed, single, one_thread):
+    X, sex = indexed
+    cuts = [slice(start, start + 500) for start in range(0, N_ROWS, 500)]
+    blocks = [dask.delayed((X.iloc[rows], {"sex": sex.iloc[rows].iloc[::-1]})) for rows in cuts]
+    assert_same_moments(fit_dask(FairStreamingPCA(3), blocks, client=one_thread), single)

@@ -333,6 +333,7 @@ def test_memory_is_bounded_while_the_reader_is_slow(tmp_path):
         ({"max_pixels": "many"}, "max_pixels is 'many'"),
         ({"sensitive": ["Young"]}, "attributes="),
         ({"attributes": "none.txt", "sensitive": ["Young"]}, "does not exist"),
+        ({"attributes": "", "sensitive": ["Young"]}, "attributes is an empty path"),
         ({"attributes": "TABLE"}, "name the columns"),
         ({"attributes": "TABLE", "sensitive": ["Old"]}, "sensitive names 'Old'"),
         ({"attributes": "TABLE", "sensitive": ["Young"], "name_column": "a"}, "name_column does not apply"),

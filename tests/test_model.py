@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fairstream import GroupMoments, solve
+from fairstream import FairStreamingPCA, GroupMoments, solve
+from fairstream.channels_model import ChannelSubspaces
 
 
 @pytest.fixture
@@ -97,3 +98,111 @@ def test_wrong_shapes_are_named(fitted):
         subspace.erase(np.zeros(7))
     with pytest.raises(ValueError, match="3 columns are expected"):
         subspace.reconstruct(np.zeros((2, 7)))
+
+
+def calls(fitted):
+    """What takes rows, and what takes coordinates, with good input for each."""
+    X, _, subspace = fitted
+    channels = ChannelSubspaces([subspace, subspace])
+    wide = np.hstack([X, X])
+    estimator = FairStreamingPCA(3).fit(X, sensitive_features=X[:, 0] > 3)
+    return {
+        "embed": (subspace.embed, X),
+        "erase": (subspace.erase, X),
+        "reconstruct": (subspace.reconstruct, subspace.embed(X)),
+        "channels embed": (channels.embed, wide),
+        "channels erase": (channels.erase, wide),
+        "channels reconstruct": (channels.reconstruct, channels.embed(wide)),
+        "inverse_transform": (estimator.inverse_transform, estimator.transform(X)),
+    }
+
+
+CALLS = [
+    "embed",
+    "erase",
+    "reconstruct",
+    "channels embed",
+    "channels erase",
+    "channels reconstruct",
+    "inverse_transform",
+]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", CALLS)
+def test_nan_and_infinity_are_refused(fitted, name, value):
+    call, X = calls(fitted)[name]
+    for dtype in (np.float64, np.float32):
+        bad = X.astype(dtype)
+        bad[-1, -1] = value
+        with pytest.raises(ValueError, match="NaN or infinite values"):
+            call(bad)
+
+
+@pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_array])
+@pytest.mark.parametrize("name", ["embed", "erase", "channels embed"])
+def test_nan_in_sparse_rows_is_refused(fitted, name, form):
+    call, X = calls(fitted)[name]
+    X = X.copy()
+    X[5, 2] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite values"):
+        call(form(X))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_text_masks_complex_numbers_and_wrong_shapes_are_refused(fitted, name):
+    call, X = calls(fitted)[name]
+    with pytest.raises(ValueError, match="pass real numbers"):
+        call(X.astype(str))
+    with pytest.raises(ValueError, match="pass real numbers"):
+        call(np.full(X.shape, "f", dtype=object))
+    with pytest.raises(ValueError, match="pass real numbers"):
+        call(X.astype(complex))
+    for shape in (X[0], X[:, :-1], X[None], 5, None):
+        with pytest.raises(ValueError, match="columns are expected"):
+            call(shape)
+    if name != "inverse_transform":  # scikit-learn's way with masks is its own
+        with pytest.raises(ValueError, match="masked array"):
+            call(np.ma.masked_greater(X, 0))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("name", CALLS)
+def test_frames_give_what_their_values_give(fitted, name, library):
+    frames = pytest.importorskip(library)
+    call, X = calls(fitted)[name]
+    frame = frames.DataFrame({f"x{j}": column for j, column in enumerate(X.T)})
+    np.testing.assert_array_equal(call(frame), call(X))
+
+
+def test_a_list_of_rows_and_objects_that_are_numbers_are_taken(fitted):
+    X, _, subspace = fitted
+    np.testing.assert_array_equal(subspace.embed(X.tolist()), subspace.embed(X))
+    np.testing.assert_array_equal(subspace.embed(X.astype(object)), subspace.embed(X))
+
+
+def test_a_frame_with_its_columns_in_another_order_is_refused(fitted):
+    pd = pytest.importorskip("pandas")
+    X, moments, _ = fitted
+    names = tuple("abcdefg")
+    subspace = solve(moments, 3, 2, feature_names=names)
+    frame = pd.DataFrame(X, columns=list(names))
+    np.testing.assert_array_equal(subspace.embed(frame), subspace.embed(X))
+    with pytest.raises(ValueError, match="column 'g' where 'a' is expected"):
+        subspace.embed(frame[list(reversed(names))])
+    with pytest.raises(ValueError, match="not numbers"):
+        subspace.embed(frame.assign(a="text"))
+
+
+def test_huge_but_finite_values_pass_the_check(fitted):
+    """The control: a sum that overflows is not taken for infinity in the data."""
+    _, _, subspace = fitted
+    assert np.isfinite(subspace.embed(np.full((2, 7), 1e307) * [[1], [-1]])).all()
+    assert np.isfinite(subspace.embed(np.full((4, 7), 1.5e307))).all()
+
+
+def test_merging_with_something_else_says_so(fitted):
+    _, moments, _ = fitted
+    for other in (5, None, np.eye(7)):
+        with pytest.raises(TypeError, match=f"other is a {type(other).__name__}: merge takes another GroupM"):
+            moments.merge(other)

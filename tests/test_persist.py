@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -268,6 +269,52 @@ def test_data_reach_the_disk_before_the_name_and_the_folder_after(tmp_path, monk
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a folder: make it"):
         collected().save(tmp_path / "no" / "a")
+
+
+def test_threads_may_save_to_one_path_at_a_time(tmp_path):
+    path, several = tmp_path / "a", [collected(seed=seed) for seed in range(4)]
+    several[0].save(path)
+    problems, ended = [], threading.Event()
+
+    def write(moments):
+        try:
+            for _ in range(40):
+                moments.save(path)
+        except OSError as error:
+            problems.append(error)
+
+    def read():
+        while not ended.is_set():
+            try:
+                load(path)
+            except (OSError, FairstreamFileError) as error:
+                problems.append(error)
+
+    reader = threading.Thread(target=read)
+    writers = [threading.Thread(target=write, args=(moments,)) for moments in several]
+    for thread in (reader, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    ended.set()
+    reader.join()
+    assert not problems
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX")
+def test_overwriting_keeps_the_mode_and_a_new_file_follows_the_umask(tmp_path):
+    path = tmp_path / "a"
+    before = os.umask(0o027)
+    try:
+        collected().save(path)
+        assert path.stat().st_mode & 0o777 == 0o640
+        for mode in (0o600, 0o664):
+            path.chmod(mode)
+            collected(seed=2).save(path)
+            assert path.stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 # What is refused ----------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import warnings
 from datetime import date
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from brute_force import largest_sine
 from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_limits
 
@@ -20,6 +22,7 @@ from fairstream.power import FairPowerMethod
 from fairstream.power.bases import _orthonormalise_by_gram, orthonormalise_outside, rank_revealing_basis
 from fairstream.power.products import add_product, add_scaled, slice_rows
 from fairstream.solve import solve
+from fairstream.unfair import unfair_basis
 
 D, K, M = 12, 3, 2
 
@@ -565,7 +568,7 @@ def test_bad_rows_are_refused_and_change_nothing():
         (X, a[:-1], "has 299 rows, X has 300"),
         (X, None, "groups is None"),
         (X, {"other": a}, "pass the same attributes"),
-        (X, too_many, "lower n_components or n_unfair"),
+        (X, too_many, "leaves none for any component: lower n_unfair"),
     ]:
         with pytest.raises(ValueError, match=message):
             method.update(rows, groups)
@@ -865,3 +868,79 @@ def test_a_sparse_column_far_from_zero_gives_the_dense_answer(dtype, half):
     assert dense.total_variance == pytest.approx(sparse.total_variance, rel=1e-5)
     if not half:
         assert angle(dense.components, sparse.components) < 10 * tolerance
+
+
+# Convergence ------------------------------------------------------------------------------------------
+
+
+def slow_problem():
+    """Rows whose spectrum falls so slowly that ten power steps do not tell neighbours apart."""
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 3000)
+    X = rng.normal(size=(3000, 40)) * np.linspace(2, 1, 40)
+    return X * np.where(sex[:, None], 1.0, np.linspace(1.2, 1.4, 40)), sex
+
+
+def quick_problem():
+    """Rows whose variances and gaps are far apart from each other."""
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 3000)
+    scales = np.array([12.0, 6.0, 3.0, 1.0, 0.5, 0.2, 0.1, 0.05])
+    X = rng.normal(size=(3000, 8)) * scales
+    X[:, 7] *= np.where(sex, 400.0, 1.0)
+    return X, sex
+
+
+def test_a_power_method_that_still_moves_says_so():
+    X, sex = slow_problem()
+    with pytest.warns(FairstreamWarning, match="not converged: the .* still moved by") as caught:
+        method = FairPowerMethod(40, 5, n_unfair=4, random_state=0).fit_full(X, sex)
+    said = [str(warning.message) for warning in caught]
+    assert any(
+        "unfair directions" in line and "raise power_steps, or use solver='exact'" in line for line in said
+    )
+    assert any("components still moved" in line for line in said)
+    exact = unfair_basis(GroupMoments(40).update(X, sex), 4)
+    assert largest_sine(method.unfair_basis, exact) > 0.3  # the warning is right
+    assert method.convergence["unfair"] > 0.05
+
+
+def test_a_converged_power_method_is_silent():
+    X, sex = quick_problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FairstreamWarning)
+        method = FairPowerMethod(8, 2, n_unfair=1, power_steps=30, random_state=0).fit_full(X, sex)
+    assert max(method.convergence.values()) < 1e-3
+    assert set(method.convergence) == {"unfair", "components"}
+
+
+def test_blocks_warn_of_more_than_their_sampling_error_only():
+    X, sex = quick_problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FairstreamWarning)
+        settled = FairPowerMethod(8, 2, n_unfair=1, block_size=150, power_steps=10, random_state=0)
+        settled.update(X, sex)
+    assert 1e-4 < settled.convergence["components"] < 0.3
+    X, sex = slow_problem()
+    moving = FairPowerMethod(40, 5, n_unfair=4, block_size=150, power_steps=10, random_state=0)
+    with pytest.warns(FairstreamWarning, match="raise power_steps or block_size"):
+        moving.update(X, sex)
+
+
+def test_the_movement_is_the_largest_sine_between_the_last_two_iterates():
+    X, sex = slow_problem()
+    with pytest.warns(FairstreamWarning, match="components still moved"):
+        one, two = (
+            FairPowerMethod(40, 5, constraint="mean", power_steps=(1, steps), random_state=0).fit_full(X, sex)
+            for steps in (6, 7)
+        )
+    assert two.convergence == {"components": pytest.approx(largest_sine(one.components, two.components))}
+
+
+def test_convergence_is_stored_and_old_states_load_without_it():
+    X, sex = quick_problem()
+    method = FairPowerMethod(8, 2, power_steps=30, random_state=0).fit_full(X, sex)
+    header, arrays = method.to_state()
+    assert FairPowerMethod.from_state(header, arrays).convergence == method.convergence
+    del header["convergence"]
+    assert FairPowerMethod.from_state(header, arrays).convergence == {}

@@ -172,6 +172,30 @@ def test_relative_keeps_more_variance_at_a_smaller_ratio_gap():
     assert kept["relative"] > 2 * kept["absolute"]
 
 
+def test_no_room_says_how_many_directions_each_attribute_takes_and_what_helps():
+    rng = np.random.default_rng(0)
+    labels = {"sex": rng.integers(0, 2, 400), "race": rng.integers(0, 4, 400)}
+    moments = GroupMoments(8).update(rng.normal(size=(400, 8)), labels)
+    with pytest.raises(ValueError, match=r"8 unfair directions fill all of n_features=8") as full:
+        solve(moments, 4, 2)
+    assert "'sex' takes up to 3, 'race' takes up to 11" in str(full.value)
+    assert "n_components" not in str(full.value), "fewer components cannot help"
+    for way_out in ("lower n_unfair", "leave a sensitive attribute out", "join groups", "add features"):
+        assert way_out in str(full.value)
+    assert solve(moments, 4, 0).n_components == 4, "the advice works"
+    with pytest.raises(ValueError, match="lower n_components to 4, or leave a sensitive") as means:
+        solve(moments, 5, constraint="mean")
+    assert "n_unfair" not in str(means.value), "no second-moment direction is nulled"
+    assert solve(moments, 4, constraint="mean").n_components == 4
+    with pytest.raises(ValueError, match="'sex' takes up to 3"):
+        frontier(moments, 4, [2])
+
+
+def test_plain_pca_needs_no_second_group():
+    moments = GroupMoments(3).update(np.random.default_rng(0).normal(size=(20, 3)), {"sex": ["f"] * 20})
+    assert solve(moments, 2, constraint="none").n_components == 2
+
+
 def test_too_many_directions_name_the_numbers():
     X, labels = problem(5, 6, 1, 2)
     with pytest.raises(
@@ -363,3 +387,64 @@ def test_moments_with_nan_are_refused_before_lapack_sees_them(rank):
         moments._scatter.cores[slot, 0, 1] = np.nan
         with pytest.raises(ValueError, match="NaN or infinite"):
             solve(moments, 2)
+
+
+@pytest.fixture(scope="module")
+def adult_moments():
+    from fairstream.datasets import load_adult
+
+    table = load_adult(backend="numpy", drop_missing=True)
+    features = [name for name in table if name not in ("sex", "race", "income")]
+    columns = []
+    for name in features:
+        values = table[name]
+        if values.dtype == object:
+            columns += [values == level for level in sorted(set(values.tolist()))]
+        else:
+            columns.append(values)
+    X = np.column_stack(columns).astype(float)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    return GroupMoments(X.shape[1]).update(X, {"sex": table["sex"], "race": table["race"]})
+
+
+def test_a_frontier_warns_where_more_nulled_directions_leave_a_larger_gap(adult_moments):
+    with pytest.warns(FairstreamWarning, match="gap of 'race' rises again: .* at n_unfair=") as caught:
+        points = frontier(adult_moments, 10, range(10), directions="relative")
+    said = " ".join(str(warning.message) for warning in caught)
+    gaps = [point.covariance_gap["race"] for point in points]
+    assert f"at n_unfair={int(np.argmin(gaps))}," in said
+    assert max(gaps[int(np.argmin(gaps)) :]) > min(gaps) + 0.05 * gaps[0]
+
+
+def test_a_frontier_that_falls_is_silent(adult_moments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FairstreamWarning)
+        frontier(adult_moments, 10, range(5), directions="absolute")
+
+
+def test_the_command_line_shows_that_a_frontier_rises_again(adult_moments, tmp_path):
+    from click.testing import CliRunner
+
+    from fairstream.cli.commands import main
+
+    adult_moments.save(tmp_path / "adult.moments")
+    asked = ["frontier", str(tmp_path / "adult.moments"), "-k", "10", "-m", "9", "--directions", "relative"]
+    shown = CliRunner().invoke(main, asked)
+    assert shown.exit_code == 0
+    assert "Warning: the covariance gap of 'race' rises again" in shown.stderr
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+@pytest.mark.parametrize("constraint", ["all", "mean", "covariance", "none"])
+@pytest.mark.parametrize("where", ["_means", "_weights", "cores"])
+def test_moments_poisoned_in_memory_are_refused_and_never_reach_lapack(rank, constraint, where):
+    rng = np.random.default_rng(0)
+    moments = GroupMoments(9, rank).update(rng.normal(size=(200, 9)), {"s": ["a", "b"] * 100})
+    solve(moments, 2, constraint=constraint)  # the control
+    array = moments._scatter.cores if where == "cores" else getattr(moments, where)
+    array.flat[-1] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite values"):
+        solve(moments, 2, constraint=constraint)
+    if constraint != "none":
+        with pytest.raises(ValueError, match="NaN or infinite values"):
+            frontier(moments, 2, [1], constraint=constraint)

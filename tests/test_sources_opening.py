@@ -48,6 +48,16 @@ def test_what_cannot_be_opened_is_refused(data, message):
         open_source(data)
 
 
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    pq.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="the path is empty: name a file"):
+        open_source("")
+    assert open_source(".").n_features == 1, "the control"
+
+
 def test_unknown_endings_and_folders_are_refused(tmp_path):
     (tmp_path / "a.docx").write_text("")
     (tmp_path / "plain").write_text("")

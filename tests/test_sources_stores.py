@@ -185,3 +185,143 @@ def test_a_single_array_has_no_siblings(tmp_path):
     path = TestZarr().data(tmp_path) / "X"
     with pytest.raises(ValueError, match="single array"):
         open_source(path, sensitive=["sex"])
+
+
+def zarr_of(tmp_path, values, **layout):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    group = zarr.open_group(tmp_path / "data.zarr", mode="w", zarr_format=layout.pop("zarr_format", 3))
+    layout = {"chunks": (10, 4), **layout}
+    X_array = group.create_array("X", shape=values.shape, dtype=values.dtype, **layout)
+    X_array[:] = values
+    sex = group.create_array("sex", shape=(len(values),), dtype=np.int64, chunks=(10,))
+    sex[:] = 1 + np.arange(len(values)) % 2
+    return tmp_path / "data.zarr"
+
+
+def stored_chunks(path, name="X"):
+    """Files of an array that are not metadata."""
+    files = [file for file in (path / name).rglob("*") if file.is_file()]
+    return sorted(file for file in files if not file.name.endswith((".json", ".zarray", ".zattrs")))
+
+
+LAYOUTS = {
+    "format 2": {"zarr_format": 2},
+    "format 3": {},
+    "shards": {"chunks": (5, 2), "shards": (10, 4)},
+    "shards that the rows do not fill": {"chunks": (1, 1), "shards": (40, 40)},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_missing_chunk_is_not_taken_for_zeros(tmp_path, layout):
+    values = np.arange(1.0, 401.0).reshape(100, 4)
+    path = zarr_of(tmp_path, values, **layout)
+    (block,) = open_source(path, key="X")
+    np.testing.assert_array_equal(block.X, values, err_msg="the control")
+    chunks = stored_chunks(path)
+    chunks[-1].unlink()
+    message = (
+        rf"data\.zarr\[X\] lacks 1 of {len(chunks)} chunks: write it again, or pass missing_chunks=\"fill\""
+    )
+    with pytest.raises(ValueError, match=message):
+        open_source(path, key="X")
+    (block,) = open_source(path, key="X", missing_chunks="fill")
+    assert (block.X == 0).any()
+
+
+def test_a_missing_chunk_of_labels_is_refused_too(tmp_path):
+    path = zarr_of(tmp_path, np.ones((100, 4)))
+    stored_chunks(path, "sex")[0].unlink()
+    assert open_source(path, key="X").n_rows == 100
+    with pytest.raises(ValueError, match=r"\[sex\] lacks 1 of 10 chunks"):
+        open_source(path, sensitive=["sex"])
+
+
+def test_missing_chunks_of_an_object_are_refused_too(tmp_path):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    path = zarr_of(tmp_path, np.ones((100, 4)))
+    stored_chunks(path)[0].unlink()
+    for data in (zarr.open(path, mode="r"), zarr.open(path / "X", mode="r")):
+        with pytest.raises(ValueError, match="lacks 1 of 10 chunks"):
+            open_source(data)
+        assert open_source(data, missing_chunks="fill").n_rows == 100
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_damaged_chunk_names_the_array_and_the_rows(tmp_path, layout):
+    path = zarr_of(tmp_path, RNG.normal(size=(100, 4)), **layout)
+    for chunk in stored_chunks(path):
+        chunk.write_bytes(RNG.bytes(chunk.stat().st_size))
+    with pytest.raises(ValueError, match=r"data\.zarr\[X\] cannot be read in rows 0 to .*damaged") as error:
+        list(open_source(path, key="X"))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_chunk_of_hdf5_names_the_array_and_the_rows(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "data.h5"
+    with h5py.File(path, "w") as file:
+        array = file.create_dataset("X", data=X, chunks=(48, D), compression="gzip")
+        stored = array.id.get_chunk_info(2)
+    data = bytearray(path.read_bytes())
+    data[stored.byte_offset : stored.byte_offset + stored.size] = bytes(stored.size)
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"data\.h5\[X\] cannot be read in rows .*damaged"):
+        list(open_source(path))
+
+
+def test_missing_chunks_is_checked(tmp_path):
+    path = zarr_of(tmp_path, np.ones((100, 4)))
+    with pytest.raises(ValueError, match="missing_chunks is 'zero'"):
+        open_source(path, missing_chunks="zero")
+    h5py = pytest.importorskip("h5py")
+    with (
+        h5py.File(hdf5(tmp_path, X=X), "r") as file,
+        pytest.raises(ValueError, match="missing_chunks does not apply to an HDF5 file"),
+    ):
+        open_source(file, missing_chunks="fill")
+
+
+def with_secrets(tmp_path):
+    """An HDF5 file that shows the numbers of other files as its own, in four ways."""
+    h5py = pytest.importorskip("h5py")
+    np.arange(40.0).tofile(tmp_path / "secret.bin")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["X"] = np.ones((10, 4))
+    layout = h5py.VirtualLayout((10, 4), dtype="f8")
+    layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "X", shape=(10, 4))
+    inside = h5py.VirtualLayout((10, 4), dtype="f8")
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["own"] = np.full((10, 4), 2.0)
+        file.create_dataset("raw", (10, 4), "f8", external=[(str(tmp_path / "secret.bin"), 0, 320)])
+        file["link"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/X")
+        file["dangling"] = h5py.ExternalLink(str(tmp_path / "nothing.h5"), "/X")
+        file["soft"] = h5py.SoftLink("/link")
+        file.create_virtual_dataset("virtual", layout)
+        inside[:] = h5py.VirtualSource(file["own"])
+        file.create_virtual_dataset("inside", inside)
+        file["alias"] = h5py.SoftLink("/own")
+    return tmp_path / "data.h5"
+
+
+@pytest.mark.parametrize("key", ["raw", "link", "dangling", "soft", "virtual"])
+def test_hdf5_does_not_reach_into_other_files(tmp_path, key):
+    path = with_secrets(tmp_path)
+    with pytest.raises(ValueError, match=f"'{key}' is kept in another file, .*: copy it into this one"):
+        open_source(path, key=key)
+
+
+@pytest.mark.parametrize("key", ["own", "alias", "inside"])
+def test_links_within_an_hdf5_file_are_followed(tmp_path, key):
+    (block,) = open_source(with_secrets(tmp_path), key=key)
+    np.testing.assert_array_equal(block.X, np.full((10, 4), 2.0))
+
+
+def test_hdf5_labels_do_not_come_from_other_files(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["sex"] = RACE
+    with h5py.File(hdf5(tmp_path, X=X), "a") as file:
+        file["sex"] = h5py.ExternalLink("other.h5", "/sex")
+    with pytest.raises(ValueError, match="'sex' is kept in another file"):
+        open_source(tmp_path / "data.h5", sensitive=["sex"])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 
 from fairstream import fit_source, load
 from fairstream.blocks import Block, encode_groups
+from fairstream.errors import FairstreamWarning
 from fairstream.sources import open_source
 from fairstream.testing import SourceContract, assert_same_rows
 
@@ -436,7 +438,7 @@ def test_bad_table_files_are_one_line_errors(tmp_path):
 
 def test_odd_frames_are_refused():
     for frame, message in [
-        (pd.Series([1.0]), "single column"),
+        (pd.Series([1.0]), "single (column|feature)"),  # pandas 2 opens it as an array
         (pa.array([1.0]), "single column"),
         (pd.DataFrame({0: [1.0]}), "not text"),
         (pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), "two columns"),
@@ -546,3 +548,50 @@ def test_one_word_among_numbers_does_not_make_them_names(tmp_path):
     assert open_source(tmp_path / "good.csv", sensitive=["sex"]).feature_names == ("age",)
     with pytest.raises(ValueError, match="column 'age' holds 'old' among numbers"):
         _ = open_source(tmp_path / "bad.csv", sensitive=["sex"]).feature_names
+
+
+def test_a_column_that_looks_like_an_identifier_is_reported():
+    x, sex = np.arange(300.0), ["f", "m"] * 150
+    cases = {
+        "every row its own": [f"person {i}" for i in range(300)],
+        "half of the rows": [f"person {i % 160}" for i in range(300)],
+    }
+    for values in cases.values():
+        source = open_source(pa.table({"x": x, "who": values, "sex": sex}), sensitive=["sex"])
+        with pytest.warns(FairstreamWarning, match=r"'who' has \d+ categories in 300 rows.*features=\["):
+            _ = source.n_features
+        kept = open_source(pa.table({"x": x, "who": values, "sex": sex}), sensitive=["sex"], features=["x"])
+        assert kept.n_features == 1, "the way out"
+
+
+@pytest.mark.parametrize("values", [[f"job {i % 90}" for i in range(300)], ["a", "b", "c"] * 100])
+def test_common_categories_are_not_reported(values):
+    source = open_source(pa.table({"x": np.arange(300.0), "job": values}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _ = source.n_features
+
+
+def test_categories_that_were_listed_are_not_reported():
+    who = [f"person {i}" for i in range(300)]
+    source = open_source(pa.table({"who": who}), categories={"who": who})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _ = next(iter(source))
+
+
+@pytest.mark.parametrize("encoded", [False, True], ids=["text", "dictionary"])
+@pytest.mark.parametrize("categories", [None, {"work": CATEGORIES}], ids=["learned", "given"])
+def test_string_views_are_read_as_text(encoded, categories):
+    if not hasattr(pa, "string_view"):
+        pytest.skip("this pyarrow has no string views")
+    table = TABLE
+    for name in ("work", "sex"):
+        views = table.column(name).combine_chunks().cast(pa.string_view())
+        if encoded:
+            plain = table.column(name).combine_chunks().dictionary_encode()
+            words = plain.dictionary.cast(pa.string_view())
+            views = pa.DictionaryArray.from_arrays(plain.indices, words)
+        table = table.set_column(table.schema.get_field_index(name), name, views)
+    (block,) = open_source(table, sensitive=["sex"], target="y", categories=categories)
+    assert_same_rows([block], Block(X, encode_groups({"sex": SEX}, N), Y))

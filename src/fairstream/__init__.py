@@ -1,5 +1,6 @@
 """Fair streaming PCA: one pass, as much variance as possible, no direction that gives a group away."""
 
+from fairstream import _starting as _starting  # first: Ctrl-C may come during the other imports
 from fairstream._version import __version__
 from fairstream.blocks import Block, BlockSource, GroupColumn, encode_groups
 from fairstream.channels import FairImagePCA

@@ -145,7 +145,8 @@ def encode_groups(sensitive_features: object, n_rows: int) -> dict[str, GroupCol
         One column or several: a list, a 1-D or 2-D array, a Series or frame of pandas, polars or
         pyarrow, or a dict from name to column. A dict of `GroupColumn` passes through.
     n_rows : int
-        How many labels every column must have.
+        How many labels every column must have. Row i is paired with label i, whatever index the labels have:
+        `fairstream.alignment.paired` compares it with that of X first.
 
     Returns
     -------
@@ -219,6 +220,9 @@ def _one_column(name: str, column: Any) -> Any:
 
 
 def _series_values(series: Any) -> NDArray[Any]:
+    if series.dtype.is_integer() and series.null_count():
+        # As floats, which missing values would make of them, labels above 2**53 merge.
+        return np.ma.masked_array(series.fill_null(0).to_numpy(), series.is_null().to_numpy())
     if series.dtype.is_numeric() or series.dtype == nw.Boolean:
         return np.asarray(series.to_numpy())
     return _object_array(series.to_list())
@@ -233,6 +237,7 @@ def _as_array(name: str, values: object) -> NDArray[Any]:
     if isinstance(values, np.ma.MaskedArray):
         masked, values = np.ma.getmaskarray(values), values.data.astype(object)
         values[masked] = None  # a masked label is an unknown one
+    values = _exact_integers(values)
     if isinstance(values, Sequence):
         rows = [*values]
         nested = bool(rows) and all(isinstance(row, list | tuple | np.ndarray) for row in rows)
@@ -244,6 +249,13 @@ def _as_array(name: str, values: object) -> NDArray[Any]:
     return array
 
 
+def _exact_integers(values: Any) -> Any:
+    """Return pandas and pyarrow arrays as objects: NumPy turns integers beside a missing one into floats."""
+    if hasattr(values, "isna") and not isinstance(getattr(values, "dtype", None), np.dtype):
+        return np.asarray(values, dtype=object)
+    return values.to_pylist() if type(values).__module__.startswith("pyarrow.") else values
+
+
 def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
@@ -251,6 +263,12 @@ def _object_array(values: Sequence[Any]) -> NDArray[np.object_]:
 
 
 def _encode_column(name: str, values: NDArray[Any]) -> GroupColumn:
+    if isinstance(values, np.ma.MaskedArray):
+        known_rows = ~np.ma.getmaskarray(values)
+        column = _encode_column(name, values.data[known_rows])
+        codes = np.full(len(values), UNKNOWN, dtype=np.intp)
+        codes[known_rows] = column.codes
+        return GroupColumn(codes, column.labels)
     if values.dtype.kind == "O":
         codes, labels = _factorise_objects(name, values)
     else:

@@ -13,13 +13,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream import channels_state
+from fairstream.alignment import paired
 from fairstream.blocks import Matrix, encode_groups
 from fairstream.channels_model import ChannelSubspaces
 from fairstream.estimator import FairStreamingPCA
 from fairstream.linalg import FloatArray
 from fairstream.matrices import check_matrix
 from fairstream.moments import GroupMoments
-from fairstream.persist import Arrays, Header, Storable, storable
+from fairstream.persist import Arrays, Header, PathLike, Storable, storable
+from fairstream.small_groups import MIN_GROUP_SIZE, warn_of_row_level
 from fairstream.solve import FrontierPoint
 from fairstream.unfair import NUnfair, check_choice
 
@@ -43,7 +45,8 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     channels : {"separate", "joint"}, default "separate"
         "separate" is the paper's: a model per channel. "joint" makes one model of all channels as one long
         vector, the same as `FairStreamingPCA`; `n_channels` then has no say.
-    n_unfair, constraint, directions, solver, rank, block_size, power_steps, on_empty_group, random_state
+    n_unfair, constraint, directions, solver, rank, block_size, power_steps, on_empty_group, min_group_size, \
+    random_state
         Of every channel's `FairStreamingPCA`.
 
     Attributes
@@ -102,6 +105,7 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         block_size: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
+        min_group_size: int = MIN_GROUP_SIZE,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -115,6 +119,7 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.block_size = block_size
         self.power_steps = power_steps
         self.on_empty_group = on_empty_group
+        self.min_group_size = min_group_size
         self.random_state = random_state
 
     # Learning ---------------------------------------------------------------------------------------
@@ -138,6 +143,8 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             Itself. A rejected call leaves it as it was.
         """
         with self._unchanged_on_error():
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=True)
             groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
             self.estimators_ = tuple(
@@ -155,6 +162,8 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Learn from one more block of any number of rows. Parameters as in `fit`."""
         with self._unchanged_on_error():
             started = self.__sklearn_is_fitted__()
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=not started)
             parts = self._parts_so_far() if started else self.new_parts(X.shape[1])
             # Copies learn, and take the place of all channels at once: none is ahead of the others.
@@ -222,6 +231,11 @@ class FairImagePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     # Files ------------------------------------------------------------------------------------------
 
     kind: ClassVar[str] = "FairImagePCA"
+
+    def save(self, path: PathLike) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
+        warn_of_row_level(*self._fitted()[0].seen_counts(), self.min_group_size)
+        super().save(path)
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return parameters and what every channel has learned, as JSON values and arrays (not copied)."""

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from fairstream.blocks import Matrix
 from fairstream.linalg import FloatArray
-from fairstream.matrices import check_matrix
-from fairstream.model import FairSubspace
-from fairstream.persist import Arrays, Header, Storable, checked, storable
+from fairstream.model import FairSubspace, check_finite, checked_matrix
+from fairstream.persist import Arrays, Header, PathLike, Storable, checked, storable
+from fairstream.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 
 
 @storable
 @dataclass(frozen=True, eq=False)
 class ChannelSubspaces(Storable):
-    """Fair subspaces of the channels of planar rows, side by side. Holds no row.
+    """Fair subspaces of the channels of planar rows, side by side.
 
     Each channel has its own orthonormal components and its own orthonormal unfair basis: a gap between
     groups that is nulled in every channel by itself is nulled in the image.
@@ -139,6 +139,11 @@ class ChannelSubspaces(Storable):
         return self.channels[0].groups
 
     @property
+    def withheld_groups(self) -> Mapping[str, tuple[Hashable, ...]]:
+        """The labels of every attribute whose counts and means are not told."""
+        return self.channels[0].withheld_groups
+
+    @property
     def feature_names(self) -> None:
         """Pixels have no names."""
         return
@@ -152,10 +157,15 @@ class ChannelSubspaces(Storable):
         """Return |V'f| / |f| of each channel: what is left of the gap f between group means, per attribute.
 
         The largest of an attribute's comparisons, from the group means that the fit saw. Zero to rounding
-        where means were nulled; the power method on a stream nulls those of its first phase only.
+        where means were nulled; the power method on a stream nulls those of its first phase only. Attributes
+        of which a file withholds a group are left out.
         """
         return tuple(
-            {attribute: _residual_mean_gap(channel, attribute) for attribute in channel.group_means}
+            {
+                attribute: _residual_mean_gap(channel, attribute)
+                for attribute in channel.group_means
+                if attribute not in channel.withheld_groups
+            }
             for channel in self.channels
         )
 
@@ -171,9 +181,8 @@ class ChannelSubspaces(Storable):
 
     def reconstruct(self, Z: FloatArray) -> FloatArray:
         """Return the rows, n x d, that the coordinates stand for."""
-        Z = np.asarray(Z)
-        if Z.ndim != 2 or Z.shape[1] != self.n_components:
-            raise ValueError(f"Z has shape {Z.shape}, {self.n_components} columns are expected")
+        Z = checked_matrix(Z, self.n_components, name="Z", sparse=False)
+        check_finite(Z, "Z")
         rows: FloatArray | None = None
         for channel, inside, outside in zip(
             self.channels, self.component_slices, self.channel_slices, strict=True
@@ -186,26 +195,31 @@ class ChannelSubspaces(Storable):
 
     def _by_channel(self, X: Matrix, verb: str, width: int, places: tuple[slice, ...]) -> FloatArray:
         """Apply a verb of every channel's subspace to its columns, one channel at a time."""
-        shape: tuple[int, ...] = getattr(X, "shape", ())
-        if len(shape) != 2 or shape[1] != self.n_features:
-            shown = shape or type(X).__name__
-            raise ValueError(f"X has shape {shown}, {self.n_features} columns are expected")
-        check_matrix(X)
+        X = checked_matrix(X, self.n_features)
         if self.n_channels == 1:
             whole: FloatArray = getattr(self.channels[0], verb)(X)
             return whole
         result: FloatArray | None = None
         for channel, columns, place in zip(self.channels, self.channel_slices, places, strict=True):
             part = getattr(channel, verb)(X[:, columns])
-            result = np.empty((shape[0], width), dtype=part.dtype) if result is None else result
+            result = np.empty((X.shape[0], width), dtype=part.dtype) if result is None else result
             result[:, place] = part
         assert result is not None
         return result
 
     # Files ------------------------------------------------------------------------------------------
 
+    def publishable(self) -> ChannelSubspaces:
+        """Return it as a file holds it, see `FairSubspace.publishable`."""
+        return ChannelSubspaces([channel.publishable() for channel in self.channels])
+
+    def save(self, path: PathLike) -> None:
+        """Write what is `publishable` to a file that `fairstream.load` reads back, whole or not at all."""
+        warn_of_few_rows(self.n_rows, self.parameters.get("min_group_size", MIN_GROUP_SIZE))
+        super().save(path)
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return everything as JSON values and arrays (not copied)."""
+        """Return what is `publishable` as JSON values and arrays (not copied)."""
         headers, arrays = joined_states([channel.to_state() for channel in self.channels])
         return {"channels": headers}, arrays
 

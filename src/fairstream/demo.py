@@ -13,7 +13,9 @@ from fairstream.datasets import load_adult
 from fairstream.errors import missing_extra
 from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import fit_source
-from fairstream.persist import PathLike
+from fairstream.model import FairSubspace
+from fairstream.outputs import check_replaceable
+from fairstream.persist import PathLike, atomic_file
 from fairstream.progress import progress_on_terminal
 from fairstream.sinks import open_like
 from fairstream.solve import residual_gaps
@@ -25,9 +27,13 @@ SENSITIVE = ("sex", "race")
 TRAIN_ROWS = 32_561  # the training part of Adult as published; the rest is audited
 BLOCK_SIZE = 2_000
 AUDITED_ROWS = 5_000
+MARK = {b"fairstream": b"demo"}  # in the schema of the tables that it writes
+MODEL_KINDS = frozenset({FairSubspace.kind})
 
 
-def run_demo(folder: PathLike = "demo", *, echo: Callable[[str], Any]) -> FairStreamingPCA:
+def run_demo(
+    folder: PathLike = "demo", *, echo: Callable[[str], Any], overwrite: bool = False
+) -> FairStreamingPCA:
     """Fit on Adult from a Parquet file in `folder`, save the model there, and print what it gains and costs.
 
     Parameters
@@ -36,6 +42,8 @@ def run_demo(folder: PathLike = "demo", *, echo: Callable[[str], Any]) -> FairSt
         Made if it does not exist; gets two Parquet files, model.safetensors and report.html.
     echo : callable
         Takes a line of text.
+    overwrite : bool
+        Replace files of these names even if they are not those of an earlier demonstration.
 
     Returns
     -------
@@ -44,10 +52,14 @@ def run_demo(folder: PathLike = "demo", *, echo: Callable[[str], Any]) -> FairSt
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    data, unseen, model = (folder / name for name in ("adult.parquet", "unseen.parquet", "model.safetensors"))
+    names = ("adult.parquet", "unseen.parquet", "model.safetensors", "report.html")
+    data, unseen, model, page = (folder / name for name in names)
+    if not overwrite and not (is_own(data) and is_own(unseen)):
+        for path in (data, unseen, model, page):
+            check_replaceable(path, MODEL_KINDS if path == model else ())
     write_adult(data, unseen)
-    names: dict[str, Any] = {"sensitive": list(SENSITIVE), "target": "income", "block_size": BLOCK_SIZE}
-    source = open_source(data, standardize=True, impute="mean", **names)
+    columns: dict[str, Any] = {"sensitive": list(SENSITIVE), "target": "income", "block_size": BLOCK_SIZE}
+    source = open_source(data, standardize=True, impute="mean", **columns)
     echo(
         f"Streaming {source.n_rows:,} rows of {data}, {source.n_features} features, {BLOCK_SIZE:,} at a time"
     )
@@ -57,8 +69,7 @@ def run_demo(folder: PathLike = "demo", *, echo: Callable[[str], Any]) -> FairSt
     echo(f"Saved {model} ({model.stat().st_size:,} bytes); load it with fairstream.load")
     for line in (*comparison_lines(fair), *frontier_lines(fair)):
         echo(line)
-    report = audit_unseen(fair, source, open_like(fair.subspace_, unseen, **names), echo)
-    page = folder / "report.html"
+    report = audit_unseen(fair, source, open_like(fair.subspace_, unseen, **columns), echo)
     report.to_html(page)
     for line in ("", *report.summary(), "", f"Open {page.resolve()} in a browser for the whole report."):
         echo(line)
@@ -87,8 +98,20 @@ def write_adult(seen: Path, unseen: Path) -> None:
         import pyarrow.parquet as pq
     except ImportError:
         raise missing_extra("pyarrow", "tables", "writing Parquet") from None
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **MARK})
     for path, part in ((seen, table[:TRAIN_ROWS]), (unseen, table[TRAIN_ROWS:])):
-        pq.write_table(part, path, row_group_size=10_000)
+        with atomic_file(path) as stream:
+            pq.write_table(part, stream, row_group_size=10_000)
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file is a table that the demonstration wrote, so that it may write it again."""
+    try:
+        import pyarrow.parquet as pq
+
+        return MARK.items() <= (pq.read_schema(path).metadata or {}).items()
+    except (ImportError, OSError, ValueError):
+        return False
 
 
 def comparison_lines(fair: FairStreamingPCA) -> list[str]:

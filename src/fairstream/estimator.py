@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -13,16 +14,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream import estimator_state
+from fairstream.alignment import paired
 from fairstream.blocks import GroupColumn, encode_groups
 from fairstream.learners import Learner, check_parameters, new_learner
 from fairstream.linalg import FloatArray
 from fairstream.matrices import check_matrix
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
-from fairstream.persist import Arrays, Header, Storable, storable
+from fairstream.persist import Arrays, Header, PathLike, Storable, storable
 from fairstream.power import FairPowerMethod
+from fairstream.small_groups import MIN_GROUP_SIZE, Counts, warn_of_row_level
 from fairstream.solve import FrontierPoint, frontier, solve
-from fairstream.unfair import NUnfair
+from fairstream.unfair import NUnfair, small_group_directions, warn_of_small_groups
 
 
 @storable
@@ -58,6 +61,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"
         "power" only: what to do when a block ends without a row of a compared group.
+    min_group_size : int, default 20
+        A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
+        and, if needed, those of the next smaller group, so that they do not follow from the others.
     random_state : int, RandomState or None
         "power" only: for the random starts; the other solvers are deterministic.
 
@@ -110,6 +116,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         block_size: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
+        min_group_size: int = MIN_GROUP_SIZE,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -121,6 +128,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.block_size = block_size
         self.power_steps = power_steps
         self.on_empty_group = on_empty_group
+        self.min_group_size = min_group_size
         self.random_state = random_state
 
     # Learning ---------------------------------------------------------------------------------------
@@ -136,9 +144,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         y : ignored
         sensitive_features : list, array, Series, frame or dict
             One label per row for one attribute or several; unknown labels (None, NaN) count for the total
-            only. Required unless `constraint` is "none".
+            only. Required unless `constraint` is "none". If X and the labels both have a pandas index, labels
+            in another order are brought into that of X, and indexes that do not match raise.
         sample_weight : array (n,), optional
-            Non-negative; an integer weight equals repetition.
+            Non-negative; an integer weight equals repetition. A Series is paired like the labels.
 
         Returns
         -------
@@ -146,6 +155,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             Itself. A rejected call leaves it as it was.
         """
         with self._unchanged_on_error():
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=True)
             check_parameters(self.get_params(deep=False))
             groups = self._groups(sensitive_features, X.shape[0])
@@ -164,6 +175,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """Learn from one more block of any number of rows, all of them or none. Parameters as in `fit`."""
         with self._unchanged_on_error():
             started = hasattr(self, "_learner")
+            sensitive_features = paired(sensitive_features, X)
+            sample_weight = paired(sample_weight, X, "sample_weight")
             X = self._validated(X, reset=not started)
             check_parameters(self.get_params(deep=False))
             if self.solver == "power" and self.block_size is None:
@@ -244,6 +257,11 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     # Files ------------------------------------------------------------------------------------------
 
     kind: ClassVar[str] = "FairStreamingPCA"
+
+    def save(self, path: PathLike) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
+        warn_of_row_level(*self.seen_counts(), self.min_group_size)
+        super().save(path)
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return parameters and what was learned, as JSON values and arrays (not copied)."""
@@ -342,6 +360,11 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     # Inside -----------------------------------------------------------------------------------------
 
+    def seen_counts(self) -> tuple[Counts, int | float]:
+        """Return the rows of every group and of all so far; nothing is solved for it."""
+        learner = self._fitted()
+        return learner.group_counts, learner.n_rows
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")
 
@@ -389,8 +412,25 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         names = getattr(self, "feature_names_in_", None)
         names = None if names is None else tuple(map(str, names))
         if isinstance(learner, FairPowerMethod):
-            return learner.subspace(names)
-        return solve(learner, self.n_components, self.n_unfair, self.constraint, self.directions, names)
+            return self._with_group_sizes(learner.subspace(names))
+        return solve(
+            learner,
+            self.n_components,
+            self.n_unfair,
+            self.constraint,
+            self.directions,
+            names,
+            min_group_size=self.min_group_size,
+        )
+
+    def _with_group_sizes(self, subspace: FairSubspace) -> FairSubspace:
+        """Say of the power method's result what `solve` says of its own: which groups are small."""
+        compared = subspace.group_counts, self.n_unfair, self.constraint
+        warn_of_small_groups(*compared, len(subspace.unfair_basis), self.min_group_size)
+        from_small = small_group_directions(*compared, self.min_group_size)
+        sizes: dict[str, Any] = {"min_group_size": self.min_group_size}
+        sizes |= {"small_group_directions": from_small} if from_small else {}
+        return dataclasses.replace(subspace, parameters={**subspace.parameters, **sizes})
 
 
 def _refuse_weights(sample_weight: Any) -> None:

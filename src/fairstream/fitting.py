@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -12,13 +13,21 @@ from numpy.typing import DTypeLike
 
 from fairstream.blocks import Block, BlockSource, Matrix
 from fairstream.channels import FairImagePCA, channel_columns, check_source_channels
-from fairstream.checkpoint import Checkpoint, CheckpointFolder, environment_of, warn_of_differences
+from fairstream.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    environment_of,
+    refuse_occupied,
+    warn_of_differences,
+    warn_of_no_digest,
+)
 from fairstream.estimator import FairStreamingPCA
 from fairstream.interrupts import FitInterrupted, PendingSignal, signals_held_back
 from fairstream.learners import check_parameters, new_learner, working_dtype
 from fairstream.moments import GroupMoments
 from fairstream.persist import PathLike
 from fairstream.power import FairPowerMethod
+from fairstream.row_digest import RowDigest
 from fairstream.sources import open_source
 from fairstream.sources.rows import cut_block
 
@@ -55,14 +64,15 @@ def fit_source(
         `FairImagePCA` learn in the same pass. With solver "power" and block_size None every step reads the
         whole source; such a fit takes no checkpoint.
     checkpoint : path, optional
-        A folder for checkpoints; the two newest are kept. With it, Ctrl-C and SIGTERM write a checkpoint
-        after the current block and then raise `FitInterrupted`, a KeyboardInterrupt.
+        A folder for checkpoints, of one fit at a time; the two newest are kept. With it, Ctrl-C and SIGTERM
+        write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt.
     every : int, optional
         Rows between checkpoints; by default one is written about once a minute.
     resume : bool
-        Go on from the newest checkpoint of the folder, or begin where there is none. The rows it holds are
-        read past, not learned again. At equal block size, thread count and BLAS the result is bit for bit
-        that of an uninterrupted fit; otherwise a FairstreamWarning says what differs.
+        Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
+        read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
+        block size, thread count and BLAS the result is bit for bit that of an uninterrupted fit; otherwise a
+        FairstreamWarning says what differs.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
     **parameters
@@ -87,25 +97,26 @@ def fit_source(
         raise ValueError(f"{'resume' if resume else 'every'} is given without checkpoint: name a folder")
     if every is not None and every < 1:
         raise ValueError(f"every is {every}: give a positive number of rows between checkpoints")
-    source = open_source(source)
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
-    if isinstance(estimator, FairImagePCA):
-        check_source_channels(estimator, source)
-    if estimator.solver == "power" and estimator.block_size is None:
-        if checkpoint is not None:
-            raise ValueError(
-                "checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out"
-            )
-        _fit_whole_steps(source, estimator, progress)
-    elif checkpoint is None:
-        for block, rows in _counted(source, 0):
-            _learn(estimator, block, source)
-            _report(progress, rows, source)
-    else:
-        folder = CheckpointFolder(checkpoint)
-        estimator = _fit_with_checkpoints(source, estimator, folder, every, resume, progress)
+    whole_steps = estimator.solver == "power" and estimator.block_size is None
+    if whole_steps and checkpoint is not None:
+        raise ValueError("checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out")
+    folder = None if checkpoint is None else CheckpointFolder(checkpoint)
+    with nullcontext() if folder is None else folder.locked():
+        refuse_occupied(checkpoint, resume)
+        source = open_source(source)  # a table may be read once here: not before the folder is ours
+        if isinstance(estimator, FairImagePCA):
+            check_source_channels(estimator, source)
+        if whole_steps:
+            _fit_whole_steps(source, estimator, progress)
+        elif folder is None:
+            for block, rows in _counted(source):
+                _learn(estimator, block, source)
+                _report(progress, rows, source)
+        else:
+            estimator = _fit_with_checkpoints(source, estimator, folder, every, progress)
     if not estimator.__sklearn_is_fitted__():
         raise ValueError("the source has no rows: nothing was learned")
     _name_columns(estimator, source)
@@ -135,7 +146,7 @@ def collect_moments(
     """
     source = open_source(source)
     moments: GroupMoments | None = None
-    for block, rows in _counted(source, 0):
+    for block, rows in _counted(source):
         if moments is None:
             moments = GroupMoments(source.n_features, rank, dtype or working_dtype(block.X.dtype))
         moments.update(block.X, block.groups)
@@ -156,7 +167,7 @@ def _fit_whole_steps(source: BlockSource, estimator: Estimator, progress: Progre
     methods: list[FairPowerMethod] = []
     done = step = 0
     while not methods or step < methods[0].plan.total_steps:
-        for block, rows in _counted(source, 0):
+        for block, rows in _counted(source):
             views = [channel_columns(block.X, columns) for _, columns in parts]
             groups = block.groups or None
             methods = methods or [_power_method(part, X) for (part, _), X in zip(parts, views, strict=True)]
@@ -188,25 +199,22 @@ def _fit_with_checkpoints(
     estimator: Estimator,
     folder: CheckpointFolder,
     every: int | None,
-    resume: bool,
     progress: Progress | None,
 ) -> Estimator:
-    environment = environment_of(source)
-    rows = saved_rows = skipped = 0
-    if folder.files() and not resume:
-        raise ValueError(
-            f"checkpoint={str(folder.path)!r} already holds a fit: pass resume=True to go on, or name "
-            "another folder"
-        )
+    environment, digest = environment_of(source), RowDigest()
+    rows = saved_rows = 0
     found = folder.newest()
     if found is not None:
         _check_same_fit(found, estimator, source)
         warn_of_differences(found.environment, environment)
-        estimator, skipped = found.estimator, found.rows
-        rows = saved_rows = skipped
+        warn_of_no_digest(found)
+        estimator = found.estimator
+        rows = saved_rows = found.rows
     saved_at = time.monotonic()
     with signals_held_back() as pending:
-        for block, rows in _counted(source, skipped, pending):
+        blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
+        for block, rows in blocks:
+            digest.update(block)
             _learn(estimator, block, source)
             _report(progress, rows, source)
             due = (
@@ -215,38 +223,65 @@ def _fit_with_checkpoints(
                 else rows - saved_rows >= every
             )
             if due or pending.number is not None:
-                folder.write(estimator, rows, environment)
+                folder.write(estimator, rows, environment, digest.to_json())
                 saved_at, saved_rows = time.monotonic(), rows
             if pending.number is not None:
-                raise FitInterrupted(
-                    f"stopped after {rows:,} rows; checkpoint written to {folder.path}, resume=True goes on",
-                    pending.number,
-                )
+                break
         if rows > saved_rows:
-            folder.write(estimator, rows, environment)
+            folder.write(estimator, rows, environment, digest.to_json())
+    # After signals are let through again: one that came during the last write must not be lost.
+    if pending.number is not None:
+        raise FitInterrupted(
+            f"stopped after {rows:,} rows; checkpoint written to {folder.path}, resume=True goes on",
+            pending.number,
+        )
     return estimator
 
 
-def _counted(
-    source: BlockSource, done: int, pending: PendingSignal | None = None
-) -> Iterator[tuple[Block, int]]:
-    """Yield the blocks that hold rows beyond the first `done`, each with the rows read so far.
-
-    A signal that comes while rows are read past stops at once: their checkpoint is already there.
-    """
+def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
+    """Yield the blocks that hold rows, each with the rows read so far."""
     rows = 0
     for block in source:
+        rows += block.n_rows
+        if block.n_rows:
+            yield block, rows
+
+
+def _read_past(
+    source: BlockSource, found: Checkpoint, digest: RowDigest, pending: PendingSignal
+) -> Iterator[tuple[Block, int]]:
+    """Yield the blocks that hold rows beyond those of a checkpoint, each with the rows read so far.
+
+    The rows before them are digested, and must be those that were learned. A signal that comes meanwhile
+    stops at once: the checkpoint is already there.
+    """
+    rows, done = 0, found.rows
+    for block in source:
         start, rows = rows, rows + block.n_rows
-        if rows <= done and pending is not None and pending.number is not None:
+        if start < done:
+            # A checkpoint written with other blocks may end within this one.
+            digest.update(cut_block(block, 0, min(done - start, block.n_rows)))
+            if rows >= done:
+                _check_same_rows(found, digest)
+        if rows <= done and pending.number is not None:
             raise FitInterrupted(
                 f"stopped while reading past {done:,} rows that are already learned, resume=True goes on",
                 pending.number,
             )
-        if rows > done:
-            # A checkpoint written with other blocks may end within this one.
+        if rows > max(done, start):
             yield cut_block(block, max(done - start, 0), block.n_rows), rows
     if rows < done:
         raise ValueError(f"the source has {rows:,} rows, the checkpoint {done:,}: it belongs to other data")
+
+
+def _check_same_rows(found: Checkpoint, digest: RowDigest) -> None:
+    difference = None if found.digest is None else digest.difference(found.digest)
+    if difference is not None:
+        raise ValueError(
+            f"the first {found.rows:,} rows of the source are not those that {found.path.name} was learned "
+            f"from, the {difference} differ: resume with the same data in the same order, or begin anew in "
+            "another folder"
+        )
 
 
 def _learn(estimator: Estimator, block: Block, source: BlockSource) -> None:

@@ -12,6 +12,7 @@ from fairstream.estimator import FairStreamingPCA
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
 from fairstream.persist import PathLike, build, read_file
+from fairstream.small_groups import MIN_GROUP_SIZE, Counts, row_level_caution
 
 
 def inspect_file(path: PathLike) -> dict[str, Any]:
@@ -22,9 +23,10 @@ def inspect_file(path: PathLike) -> dict[str, Any]:
     >>> import tempfile, numpy as np
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     GroupMoments(3).update(np.eye(3), {"sex": ["f", "m", "m"]}).save(Path(folder, "a.moments"))
+    ...     moments = GroupMoments(3).update(np.eye(60, 3), {"sex": ["f", "m", "m"] * 20})
+    ...     moments.save(Path(folder, "a.moments"))
     ...     inspect_file(Path(folder, "a.moments"))["groups"]
-    {'sex': {'f': 1, 'm': 2}}
+    {'sex': {'f': 20, 'm': 40}}
     """
     about, arrays = read_file(path)
     held = build(path, about, arrays)
@@ -46,14 +48,19 @@ def inspect_file(path: PathLike) -> dict[str, Any]:
             facts |= channel_moments_facts(moments)
         elif moments is not None:
             facts |= moments_facts(moments)
+        one = held.estimators_[0] if isinstance(held, FairImagePCA) else held
+        facts |= _caution(*one.seen_counts(), held.min_group_size)
         if "checkpoint" in about["state"]:
-            facts["checkpoint"] = about["state"]["checkpoint"]
+            record = about["state"]["checkpoint"]
+            facts["checkpoint"] = {name: value for name, value in record.items() if name != "digest"}
     return facts
 
 
 def subspace_facts(subspace: FairSubspace | ChannelSubspaces) -> dict[str, Any]:
     """Return the figures of a fair subspace that a reader wants first; some of them for each channel."""
+    published = subspace.publishable()
     parameters = {name: value for name, value in subspace.parameters.items() if name != "encoding"}
+    withheld = {a: [*map(str, labels)] for a, labels in published.withheld_groups.items()}
     by_channel: dict[str, Any] = {}
     if isinstance(subspace, ChannelSubspaces):
         gaps = subspace.residual_mean_gaps()
@@ -73,19 +80,20 @@ def subspace_facts(subspace: FairSubspace | ChannelSubspaces) -> dict[str, Any]:
         **by_channel,
         "explained_variance_ratio": float(subspace.explained_variance_ratio.sum()),
         "parameters": {name: _plain(value) for name, value in parameters.items()},
-        "groups": _with_text_keys(subspace.group_counts),
+        "groups": _with_text_keys(published.group_counts),
+        **({"withheld_groups": withheld} if withheld else {}),
     }
 
 
 def moments_facts(moments: GroupMoments) -> dict[str, Any]:
     """Return the figures of group moments that a reader wants first."""
-    counts = {a: {g: moments.count(a, g) for g in labels} for a, labels in moments.groups.items()}
     return {
         "n_rows": moments.n_rows,
         "n_features": moments.n_features,
         "rank": moments.rank,
         "lost_energy": moments.lost_energy,
-        "groups": _with_text_keys(counts),
+        "groups": _with_text_keys(moments.group_counts),
+        **_caution(moments.group_counts, moments.n_rows),
     }
 
 
@@ -96,6 +104,12 @@ def channel_moments_facts(channels: Sequence[GroupMoments]) -> dict[str, Any]:
         "n_features": sum(moments.n_features for moments in channels),
         "lost_energy": [moments.lost_energy for moments in channels],
     }
+
+
+def _caution(
+    counts: Counts, n_rows: int | float, min_group_size: int = MIN_GROUP_SIZE
+) -> dict[str, str | None]:
+    return {"caution": row_level_caution(counts, n_rows, min_group_size)}
 
 
 def _with_text_keys(counts: Mapping[str, Mapping[Hashable, int | float]]) -> dict[str, dict[str, Any]]:

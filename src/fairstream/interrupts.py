@@ -24,7 +24,10 @@ class FitInterrupted(KeyboardInterrupt):
 
 
 class PendingSignal:
-    """The signal that came while signals were held back, None as long as there was none."""
+    """The signal that came while signals were held back, None as long as there was none.
+
+    To be looked at once more after `signals_held_back` has ended: a signal may come during the last write.
+    """
 
     number: int | None = None
 

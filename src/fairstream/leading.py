@@ -9,7 +9,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from fairstream.linalg import FloatArray, check_finite, eigh, fix_signs, orthonormal_complement_part
+from fairstream.linalg import (
+    FloatArray,
+    check_finite_matrix,
+    eigh,
+    fix_signs,
+    orthonormal_complement_part,
+)
 from fairstream.operators import SymmetricOperator
 
 
@@ -35,7 +41,7 @@ def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> Floa
     inner = U.T @ images - bottom * np.eye(U.shape[1])
     projected = Sigma - cross - cross.T + U @ inner @ U.T
     if k < d // 4:
-        check_finite(projected)
+        check_finite_matrix(projected)
         values, V = scipy.linalg.eigh(projected, subset_by_index=[d - k, d - 1], check_finite=False)
     else:
         values, V = eigh(projected)

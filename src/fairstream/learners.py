@@ -37,6 +37,11 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     for m in n_unfair.values() if isinstance(n_unfair, Mapping) else [n_unfair]:
         if not (_is_whole(m) and m >= 0):
             raise ValueError(f"n_unfair={n_unfair!r}: give a whole number from 0, or one per attribute")
+    size = parameters["min_group_size"]
+    if not (_is_whole(size) and size >= 1):
+        raise ValueError(
+            f"min_group_size={size!r}: give a whole number of rows from 1 (no group is too small)"
+        )
     for name, default in POWER_ONLY.items():
         if parameters[name] != default and solver != "power":
             raise ValueError(

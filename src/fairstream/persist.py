@@ -6,8 +6,8 @@ A file is a valid safetensors file. Its header begins, at fixed places, with the
 
 The SHA-256 covers every byte of the file, the 64 digits themselves taken as zeros. The JSON says what the
 file is: format version, kind, state (parameters, group labels, ...), memory order of the arrays, library
-versions. Size and digest are checked before any JSON is parsed, and the table of arrays before any object is
-built. Nothing is ever unpickled.
+versions. Size and digest are checked before any JSON is parsed, how much the JSON holds before it is parsed,
+the table of arrays before any is read, and every number before an object is built. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import math
 import os
 import platform
 import re
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
+from uuid import uuid4
 
 import numpy as np
 import scipy
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 
 from fairstream._version import __version__
 from fairstream.errors import FairstreamFileError
+from fairstream.linalg import is_finite
 
 FORMAT_VERSION = 1
 READABLE_VERSIONS = (1,)
@@ -48,7 +51,13 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _PIECE = 2**18
+# What no fairstream file comes near, so that a forged one cannot make the parser allocate at will.
+MAX_ARRAYS = 10_000
+_MAX_AXES = 8
 _MAX_DIMENSION = 2**48
+_MAX_NESTING = 32
+_FREE_VALUES = 100_000  # JSON values that any file may hold; beyond them one per 4 bytes of arrays
+_ORTHONORMAL = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 _LABEL_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _KINDS: dict[str, type[Storable]] = {}
 
@@ -96,7 +105,8 @@ def load(path: PathLike) -> Any:
 
     Notes
     -----
-    Takes about the file's size of memory: the arrays of the object are the bytes that were read.
+    Takes about the file's size of memory: the arrays of the object are the bytes that were read. Names and
+    labels take about 100 bytes each.
     """
     return build(path, *read_file(path))
 
@@ -112,7 +122,15 @@ def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
         return _KINDS[kind].from_state(about["state"], arrays)
     except FairstreamFileError as error:
         raise FairstreamFileError(f"{path}: {error}") from None
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        MemoryError,
+        RecursionError,
+    ) as error:
         raise FairstreamFileError(
             f"{path} does not describe a {kind} ({type(error).__name__}: {error}): write it again"
         ) from None
@@ -122,7 +140,15 @@ def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
 
 
 def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None:
-    """Write a file of some kind; a reader sees the old file or the new one, even after a power cut."""
+    """Write a file of some kind; a reader sees the old file or the new one, even after a power cut.
+
+    What `read_file` would refuse is refused here, before the old file is lost.
+    """
+    for name, array in arrays.items():
+        if not is_finite(array):
+            raise ValueError(
+                f"{name} has NaN or infinite values, which a file cannot hold: learn again from sound data"
+            )
     stored = {name: _stored_form(array) for name, array in arrays.items()}
     about = {
         "format_version": FORMAT_VERSION,
@@ -140,6 +166,10 @@ def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None
         }
         end += array.nbytes
     start = _start_of_file(json.dumps(about, allow_nan=False, default=_plain_value), table, end)
+    try:
+        _check_amount(start, len(table), end)
+    except FairstreamFileError as error:
+        raise ValueError(f"{path} cannot be written: the file {error}") from None
     digest = hashlib.sha256(start)
     for array in stored.values():
         digest.update(_bytes_of(array))
@@ -152,12 +182,17 @@ def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None
 
 @contextmanager
 def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name, whole and on disk, only when the block ends well."""
+    """Open a file that appears under its name, whole and on disk, only when the block ends well.
+
+    Any number of threads and processes may write to one name: each has its own draft, the last one wins. A
+    file that is overwritten keeps its mode.
+    """
     target = Path(path)
     check_target(target)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    draft = target.with_name(f".{target.name}.{os.getpid()}-{uuid4().hex[:12]}.part")
     try:
-        with open(draft, "wb") as stream:
+        with open(draft, "xb") as stream:
+            _keep_mode(target, draft)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -166,6 +201,14 @@ def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
+
+
+def _keep_mode(target: Path, draft: Path) -> None:
+    """Give the draft the mode of the file it will replace, before anything is in it."""
+    if os.name != "posix":
+        return
+    with suppress(FileNotFoundError):
+        draft.chmod(stat.S_IMODE(target.stat().st_mode))
 
 
 def check_target(target: Path) -> None:
@@ -248,6 +291,7 @@ def read_file(path: PathLike) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         start, payload_bytes = _read_start(path, stream)
         _check_digest(path, start, stream, payload_bytes)
         try:
+            _check_amount(start, 0, payload_bytes)
             about, places = _contents(start[8:], payload_bytes)
         except FairstreamFileError as error:
             raise FairstreamFileError(f"{path} {error}") from None
@@ -256,7 +300,25 @@ def read_file(path: PathLike) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
                 f"{path} has a header that cannot be read ({type(error).__name__}): write it again"
             ) from None
         # One allocation per array: aligned as any other, and freed with its owner.
-        return about, {name: _read_array(path, stream, len(start), place) for name, place in places.items()}
+        arrays = {name: _read_array(path, stream, len(start), place) for name, place in places.items()}
+    for name, array in arrays.items():
+        if not is_finite(array):
+            raise FairstreamFileError(f"{path} has NaN or infinite values in {name!r}: write it again")
+    return about, arrays
+
+
+def stored_kind(path: PathLike) -> str | None:
+    """Return the kind of object that a file's header names, None if fairstream did not write the file.
+
+    Reads the header only: that is enough to tell whose file it is, not to trust what it holds.
+    """
+    try:
+        with _opened(path) as stream:
+            start, payload_bytes = _read_start(path, stream)
+            kind: str = _contents(start[8:], payload_bytes)[0]["kind"]
+            return kind
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError):
+        return None
 
 
 @contextmanager
@@ -283,7 +345,8 @@ def _read_start(path: PathLike, stream: IO[bytes]) -> tuple[bytearray, int]:
             f"{path} is not a fairstream file: it lacks the header that fairstream writes"
         )
     stream.seek(0)
-    start = bytearray(stream.read(8 + length))
+    start = bytearray(8 + length)
+    stream.readinto(start)  # type: ignore[attr-defined]
     match = _START.match(start, 8)
     expected = -1 if match is None else int(match[2])
     if size != expected:
@@ -308,6 +371,19 @@ def _check_digest(path: PathLike, start: bytearray, stream: IO[bytes], payload_b
         )
 
 
+def _check_amount(start: bytes | bytearray, n_arrays: int, payload_bytes: int) -> None:
+    """Refuse a header that describes more than belongs to these arrays; parsing it could take any memory.
+
+    Every JSON value but the first of its container follows a comma, and every container begins with a
+    bracket, so the signs bound the values. A feature has a name, its column's encoding, and at least 8 bytes
+    of arrays.
+    """
+    if n_arrays > MAX_ARRAYS:
+        raise FairstreamFileError(f"has {n_arrays:,} arrays, more than {MAX_ARRAYS:,}: store it in parts")
+    if sum(map(start.count, (b",", b"[", b"{"))) > _FREE_VALUES + payload_bytes // 4:
+        raise FairstreamFileError("has a header out of proportion to its arrays: write it again")
+
+
 class _Place(NamedTuple):
     """Where an array lies within the payload, and how."""
 
@@ -318,8 +394,12 @@ class _Place(NamedTuple):
 
 
 def _contents(header: bytearray, payload_bytes: int) -> tuple[dict[str, Any], dict[str, _Place]]:
-    table = json.loads(header.decode())
-    about = json.loads(table.pop("__metadata__")["fairstream"])
+    table = json.loads(header.decode(), parse_constant=_refuse_constant)
+    about = json.loads(table.pop("__metadata__")["fairstream"], parse_constant=_refuse_constant)
+    if len(table) > MAX_ARRAYS:
+        raise FairstreamFileError(f"has {len(table):,} arrays, more than {MAX_ARRAYS:,}: write it again")
+    if _nests_deeper(about, _MAX_NESTING):
+        raise FairstreamFileError(f"has a header nested more than {_MAX_NESTING} deep: write it again")
     version = about["format_version"]
     if version not in READABLE_VERSIONS:
         raise FairstreamFileError(
@@ -327,20 +407,38 @@ def _contents(header: bytearray, payload_bytes: int) -> tuple[dict[str, Any], di
         )
     if not isinstance(about["kind"], str) or not isinstance(about["state"], dict):
         raise FairstreamFileError("has a header that cannot be read: write it again")
+    column_order = frozenset(about["column_order"])
     places, end = {}, 0
     for name, entry in sorted(table.items(), key=lambda item: item[1]["data_offsets"]):
         dtype, shape, (begin, stop) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
         if begin != end or not all(type(n) is int and n >= 0 for n in (*shape, begin, stop)):
             raise FairstreamFileError("has a table of arrays with gaps or overlaps: write it again")
-        if stop - begin != math.prod(shape) * dtype.itemsize or max(shape, default=0) > _MAX_DIMENSION:
+        # Zeros count as ones: an empty array of 2^40 x 2^40 x 0 is beyond what numpy can index.
+        extent = math.prod(max(n, 1) for n in shape) if len(shape) <= _MAX_AXES else math.inf
+        if stop - begin != math.prod(shape) * dtype.itemsize or extent > _MAX_DIMENSION:
             raise FairstreamFileError(
                 f"has an array {name!r} of a size that is not its shape's: write it again"
             )
-        places[name] = _Place(dtype, tuple(shape), begin, name in about["column_order"])
+        places[name] = _Place(dtype, tuple(shape), begin, name in column_order)
         end = stop
     if end != payload_bytes:
         raise FairstreamFileError("has arrays that do not fill it exactly: write it again")
     return about, places
+
+
+def _refuse_constant(text: str) -> float:
+    raise FairstreamFileError(f"has {text} in its header: write it again")
+
+
+def _nests_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects lie within one another more than `levels` deep, without recursion."""
+    layer = [value]
+    for _ in range(levels):
+        inner = [item.values() if isinstance(item, dict) else item for item in layer]
+        layer = [item for items in inner for item in items if isinstance(item, dict | list)]
+        if not layer:
+            return False
+    return True
 
 
 def _read_array(path: PathLike, stream: IO[bytes], payload_start: int, place: _Place) -> NDArray[Any]:
@@ -390,7 +488,63 @@ def label_from_json(item: Any) -> str | int | float | bool:
     return label
 
 
+# What a state must hold ---------------------------------------------------------------------------
+
+
 def checked(condition: bool, what: str) -> None:
     """Refuse a state whose parts do not fit each other."""
     if not condition:
         raise FairstreamFileError(f"{what} do not fit together: write the file again")
+
+
+def checked_number(value: Any, name: str, rounding: float = 0.0) -> int | float:
+    """Return a number of a header that must be finite and not negative beyond rounding, or refuse it.
+
+    Examples
+    --------
+    >>> checked_number(3, "n_rows")
+    3
+    >>> checked_number("many", "n_rows")
+    Traceback (most recent call last):
+    fairstream.errors.FairstreamFileError: n_rows is 'many', not a number from 0: write the file again
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and -rounding <= value < math.inf):
+        shown = repr(value)
+        shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
+        raise FairstreamFileError(f"{name} is {shown}, not a number from 0: write the file again")
+    number: int | float = value
+    return number
+
+
+def checked_signs(values: NDArray[Any], name: str, rounding: float = 0.0) -> None:
+    """Refuse values below zero by more than rounding."""
+    lowest = float(values.min(initial=0.0))
+    if lowest < -rounding:
+        raise FairstreamFileError(f"{name} has values down to {lowest:.3g}, below 0: write the file again")
+
+
+def checked_orthonormal(rows: NDArray[Any], name: str, beside: NDArray[Any] | None = None) -> None:
+    """Refuse rows that are not orthonormal, or not orthogonal to those of `beside`, to their precision.
+
+    Examples
+    --------
+    >>> checked_orthonormal(np.eye(3)[:2], "components", np.eye(3)[2:])
+    >>> checked_orthonormal(np.ones((1, 3)), "components")
+    Traceback (most recent call last):
+    fairstream.errors.FairstreamFileError: components are not orthonormal (off by 2): write the file again
+    """
+    if rows.dtype not in _ORTHONORMAL:
+        raise FairstreamFileError(f"{name} are of dtype {rows.dtype}, not floats: write the file again")
+    tolerance = _ORTHONORMAL[rows.dtype]
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = rows @ rows.T
+        gram[np.diag_indices_from(gram)] -= 1
+        off = float(np.abs(gram).max(initial=0.0))
+        across = 0.0 if beside is None else float(np.abs(rows @ beside.T).max(initial=0.0))
+    if not off <= tolerance:  # NaN, of an overflow, is not either
+        raise FairstreamFileError(f"{name} are not orthonormal (off by {off:.2g}): write the file again")
+    if not across <= tolerance:
+        raise FairstreamFileError(
+            f"{name} are not orthogonal to the unfair basis (off by {across:.2g}): write the file again"
+        )

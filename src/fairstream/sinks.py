@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 
 from fairstream.blocks import BlockSource
 from fairstream.channels_model import ChannelSubspaces
-from fairstream.errors import missing_extra
+from fairstream.errors import FairstreamWarning, missing_extra
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
+from fairstream.outputs import check_apart
 from fairstream.persist import PathLike, atomic_file
 from fairstream.sources import open_source
 
@@ -68,6 +70,7 @@ def embed_source(
     source : BlockSource
     path : path
         Ends in .npy, .csv or .parquet (the last two need the `tables` extra); appears only when complete.
+        Must not be, or lie within, what the source was opened from.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
     """
@@ -91,6 +94,8 @@ def _write(
     progress: Progress | None,
 ) -> int:
     done = 0
+    if (origin := getattr(source, "path", None)) is not None:
+        check_apart(path, [origin])
     with open_sink(path, names) as write:
         for block in source:
             write(apply(block.X))
@@ -139,6 +144,7 @@ def _csv_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
     pa = _pyarrow("writing CSV")
     import pyarrow.csv as pa_csv
 
+    _warn_of_formulas(names)
     schema = pa.schema([(name, pa.float64()) for name in names])
     with pa_csv.CSVWriter(stream, schema) as writer:
         yield lambda rows: writer.write_table(_table(pa, rows, schema))
@@ -152,6 +158,19 @@ def _parquet_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
     schema = pa.schema([(name, pa.float64()) for name in names])
     with pq.ParquetWriter(stream, schema) as writer:
         yield lambda rows: writer.write_table(_table(pa, rows, schema))
+
+
+def _warn_of_formulas(names: Sequence[str]) -> None:
+    """Say so if a spreadsheet would run a column's name; another name would not be the model's any more."""
+    formulas = [name for name in names if name.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    if formulas:
+        more = f" and {len(formulas) - 1} more begin" if len(formulas) > 1 else " begins"
+        warnings.warn(
+            f"column {formulas[0]!r}{more} like a formula, which a spreadsheet would run when it opens the "
+            "CSV file: rename the column in the data, or write .parquet",
+            FairstreamWarning,
+            stacklevel=2,
+        )
 
 
 def _pyarrow(purpose: str) -> Any:

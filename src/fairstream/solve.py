@@ -18,10 +18,21 @@ from fairstream.leading import leading_outside
 from fairstream.linalg import FloatArray
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
-from fairstream.unfair import GapEigenpairs, NUnfair, gap_eigenpairs, unfair_basis
+from fairstream.moments.checks import check_sound
+from fairstream.small_groups import MIN_GROUP_SIZE
+from fairstream.unfair import (
+    GapEigenpairs,
+    NUnfair,
+    directions_taken,
+    gap_eigenpairs,
+    small_group_directions,
+    unfair_basis,
+    warn_of_small_groups,
+)
 
 DOUBTFUL_SHARE = 0.3  # of the last component's variance, in every direction that a sketch dropped
 LITTLE_VARIANCE = 1e-4
+NOTABLE_RISE = 0.05  # of the gap at the smallest m: smaller rises are an effect of the sample
 
 
 def fair_components(
@@ -56,6 +67,14 @@ def fair_components(
     >>> bool(abs(V[0]).max() < 1e-12)
     True
     """
+    return _components(moments, U, n_components, "", "null fewer directions or add features")
+
+
+def _components(
+    moments: GroupMoments, U: FloatArray, n_components: int | None, shares: str, ways_out: str
+) -> tuple[FloatArray, FloatArray]:
+    """Do the work of `fair_components`; the last two arguments are for the error if there is no room."""
+    check_sound(moments)
     covariance = moments.covariance()
     d, removed = moments.n_features, U.shape[1]
     if n_components is None:
@@ -63,20 +82,54 @@ def fair_components(
         n_components = width - removed
     if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer):
         raise ValueError(f"n_components={n_components!r}: give a whole number")
-    if n_components < 1 or n_components + removed > d:
-        raise ValueError(
-            f"n_components={n_components} and {removed} unfair directions do not fit into n_features={d}: "
-            f"together they must be at most {d}; lower n_components or n_unfair"
-        )
+    _check_room(n_components, removed, d, shares, ways_out)
     if n_components + removed > len(covariance.core) and moments.lost_energy > 1e-6:
         warnings.warn(
             f"the sketch holds {len(covariance.core)} directions, fewer than n_components={n_components} and "
             f"{removed} unfair ones: the last components are arbitrary; take a larger rank",
             FairstreamWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     V = leading_outside(covariance, U, n_components)
     return V, np.maximum(np.diag(covariance.compress(V)), 0.0)
+
+
+def _check_room(n_components: int, removed: int, n_features: int, shares: str, ways_out: str) -> None:
+    """Refuse more components than the unfair directions leave room for, and say what makes room."""
+    room = n_features - removed
+    if 1 <= n_components <= room:
+        return
+    if removed == 0 or n_components < 1 <= room:
+        raise ValueError(
+            f"n_components={n_components} with n_features={n_features}: give a whole number from 1 to {room}"
+        )
+    if room < 1:
+        raise ValueError(
+            f"the {removed} unfair directions fill all of n_features={n_features}{shares} and leave no room "
+            f"for any component: {ways_out}"
+        )
+    raise ValueError(
+        f"n_components={n_components} and {removed} unfair directions do not fit into "
+        f"n_features={n_features}{shares}: lower n_components to {room}, or {ways_out}"
+    )
+
+
+def _shares_and_ways_out(
+    moments: GroupMoments, n_components: int | None, n_unfair: NUnfair, constraint: str
+) -> tuple[str, str]:
+    """Say how many directions each attribute takes, and what would leave more of them."""
+    if constraint == "none":  # nothing is compared, so that a single group is no error
+        return "", "add features"
+    taken = directions_taken(moments, n_unfair, constraint)
+    least = 0 if constraint == "covariance" else sum(directions_taken(moments, 0, "mean").values())
+    lower = constraint in ("all", "covariance") and sum(taken.values()) > least
+    ways_out = ["lower n_unfair"] if lower and least + (n_components or 1) <= moments.n_features else []
+    ways_out += ["leave a sensitive attribute out"] if len(moments.groups) > 1 else []
+    ways_out += ["join groups"] if any(len(labels) > 2 for labels in moments.groups.values()) else []
+    listed = ", ".join(f"{name!r} takes up to {number}" for name, number in taken.items())
+    return f" ({listed})" if listed else "", ", or ".join(
+        [", ".join(ways_out), "add features"] if ways_out else ["add features"]
+    )
 
 
 def solve(
@@ -86,10 +139,13 @@ def solve(
     constraint: str = "all",
     directions: str = "absolute",
     feature_names: tuple[str, ...] | None = None,
+    *,
+    min_group_size: int = MIN_GROUP_SIZE,
 ) -> FairSubspace:
     """Return the fair subspace that one summary holds for these choices; no pass over data.
 
-    Parameters are those of `unfair_basis` and `fair_components`.
+    Parameters are those of `unfair_basis` and `fair_components`. Groups of fewer rows than `min_group_size`
+    are compared, with a `FairstreamWarning`, and a file of the result leaves their means out.
 
     Examples
     --------
@@ -106,9 +162,15 @@ def solve(
             "repetition, so weights should sum to about the number of rows"
         )
     U = unfair_basis(moments, n_unfair, constraint, directions, n_components)
-    V, variances = fair_components(moments, U, n_components)
+    counts = moments.group_counts
+    # Before the components: if no room is left for them, small groups may be why.
+    warn_of_small_groups(counts, n_unfair, constraint, U.shape[1], min_group_size)
+    V, variances = _components(
+        moments, U, n_components, *_shares_and_ways_out(moments, n_components, n_unfair, constraint)
+    )
     _warn_of_scales(moments, U, variances)
     _warn_of_losses(moments, variances)
+    from_small = small_group_directions(counts, n_unfair, constraint, min_group_size)
     to_sample = n / max(n - 1.0, np.finfo(float).eps)
     labels = moments.groups.items()
     return FairSubspace(
@@ -118,7 +180,7 @@ def solve(
         explained_variance=(variances * to_sample).astype(moments.dtype),
         total_variance=moments.total_variance * to_sample,
         n_rows=n,
-        group_counts={a: {label: moments.count(a, label) for label in values} for a, values in labels},
+        group_counts=counts,
         group_means={
             a: {label: moments.mean(a, label).astype(moments.dtype) for label in values}
             for a, values in labels
@@ -131,6 +193,8 @@ def solve(
             "directions": directions,
             "solver": "exact" if moments.rank is None else "sketch",
             "rank": moments.rank,
+            "min_group_size": min_group_size,
+            **({"small_group_directions": from_small} if from_small else {}),
             **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )
@@ -209,7 +273,9 @@ def frontier(
     Returns
     -------
     list of FrontierPoint
-        One per m, in the order given.
+        One per m, in the order given. Warns if an attribute's covariance gap is larger at some m than at a
+        smaller one, by more than 5 % of that at the smallest: "relative" directions of several attributes
+        are not nested, so more of them can leave more.
 
     Examples
     --------
@@ -230,12 +296,36 @@ def frontier(
         U = unfair_basis(moments, m, constraint, directions, n_components, eigenpairs=eigenpairs)
         if n_unfair is None and points and n_components + U.shape[1] > moments.n_features:
             break
-        V, variances = fair_components(moments, U, n_components)
+        V, variances = _components(
+            moments, U, n_components, *_shares_and_ways_out(moments, n_components, m, constraint)
+        )
         total = moments.total_variance
         ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0
         mean_gap, covariance_gap = residual_gaps(moments, V)
         points.append(FrontierPoint(m, U.shape[1], ratio, mean_gap, covariance_gap))
+    _warn_of_rises(points, directions)
     return points
+
+
+def _warn_of_rises(points: list[FrontierPoint], directions: str) -> None:
+    """Warn if more nulled directions leave a larger gap than fewer did: a frontier is read as if it fell."""
+    ordered = sorted(points, key=lambda point: point.n_unfair)
+    for attribute in ordered[0].covariance_gap if ordered else ():
+        gaps = [point.covariance_gap[attribute] for point in ordered]
+        lows = np.minimum.accumulate(gaps)
+        rises = gaps - lows
+        worst = int(np.argmax(rises))
+        if rises[worst] <= NOTABLE_RISE * gaps[0]:
+            continue
+        best = gaps.index(lows[worst])
+        way_out = 'or take directions="absolute"' if directions == "relative" else "or another n_components"
+        warnings.warn(
+            f"the covariance gap of {attribute!r} rises again: {gaps[best]:.3g} at n_unfair="
+            f"{ordered[best].n_unfair}, {gaps[worst]:.3g} at n_unfair={ordered[worst].n_unfair}; more "
+            f"nulled directions are not fairer here: prefer n_unfair={ordered[best].n_unfair}, {way_out}",
+            FairstreamWarning,
+            stacklevel=3,
+        )
 
 
 def residual_gaps(moments: GroupMoments, V: FloatArray) -> tuple[dict[str, float], dict[str, float]]:

@@ -16,6 +16,8 @@ from fairstream.errors import FairstreamWarning
 from fairstream.leading import leading_outside
 from fairstream.linalg import FloatArray, fix_signs, orthonormalise
 from fairstream.moments import GroupMoments
+from fairstream.moments.checks import check_sound
+from fairstream.small_groups import MIN_GROUP_SIZE, Counts, listed_groups, small_groups
 
 NUnfair = int | Mapping[str, int]
 GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
@@ -79,6 +81,7 @@ def unfair_basis(
         return np.zeros((d, 0), dtype=moments.dtype)
     if not moments.groups:
         raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
+    check_sound(moments)
     _check_total_variance(moments)
     mean_columns = _mean_columns(moments) if constraint in ("mean", "all") else np.zeros((d, 0))
     if constraint == "mean":
@@ -97,8 +100,6 @@ def unfair_basis(
 def _check_total_variance(moments: GroupMoments) -> None:
     """Raise if the total variance is none: every gap would pass for rounding, and nothing would be nulled."""
     total = moments.total_variance
-    if not np.isfinite(total):
-        raise ValueError("the moments have overflowed, no gap can be told: rescale X or sample_weight")
     # Rows that are all alike leave squares of their rounding, of either sign.
     rounding = 256 * np.finfo(moments.dtype).eps * float(np.abs(moments.mean()).max())
     if total < -moments.n_features * rounding**2:
@@ -136,6 +137,72 @@ def directions_per_attribute(moments: GroupMoments, n_unfair: NUnfair) -> dict[s
     return {name: int(m) for name, m in wanted.items()}
 
 
+def directions_taken(moments: GroupMoments, n_unfair: NUnfair, constraint: str) -> dict[str, int]:
+    """Return how many directions each attribute asks for; overlaps make U smaller than their sum.
+
+    Examples
+    --------
+    >>> moments = GroupMoments(3).update(np.eye(3), {"sex": ["f", "m", "m"], "race": ["a", "b", "c"]})
+    >>> directions_taken(moments, 2, "all")
+    {'sex': 3, 'race': 8}
+    """
+    wanted = dict.fromkeys(moments.groups, 0)
+    if constraint in ("covariance", "all"):
+        wanted = directions_per_attribute(moments, n_unfair)
+    return {name: _most_directions(len(moments.groups[name]), m, constraint) for name, m in wanted.items()}
+
+
+def small_group_directions(
+    counts: Counts, n_unfair: NUnfair, constraint: str, min_group_size: int = MIN_GROUP_SIZE
+) -> dict[str, int]:
+    """Return, per attribute with small groups, how many nulled directions they add at most.
+
+    G groups have G - 1 independent mean gaps and, one group against the rest, G second-moment gaps (1 if G is
+    2): compared with the same rows labelled unknown.
+
+    Examples
+    --------
+    >>> small_group_directions({"sex": {"f": 300, "m": 280, "x": 2}}, 1, "all")
+    {'sex': 3}
+    """
+    added = {}
+    for attribute, small in small_groups(counts, min_group_size).items():
+        m = n_unfair.get(attribute, 0) if isinstance(n_unfair, Mapping) else n_unfair
+        seen = sum(n > 0 for n in counts[attribute].values())
+        with_them, without = (_most_directions(n, m, constraint) for n in (seen, seen - len(small)))
+        if with_them > without:
+            added[attribute] = with_them - without
+    return added
+
+
+def warn_of_small_groups(
+    counts: Counts,
+    n_unfair: NUnfair,
+    constraint: str,
+    n_removed: int,
+    min_group_size: int = MIN_GROUP_SIZE,
+) -> None:
+    """Say which small groups a fit compares and how many of its nulled directions they cost."""
+    small = small_groups(counts, min_group_size)
+    for attribute, added in small_group_directions(counts, n_unfair, constraint, min_group_size).items():
+        named = listed_groups({attribute: small[attribute]})
+        warnings.warn(
+            f"fewer than min_group_size={min_group_size} rows in {named}: they add up to "
+            f"{min(added, n_removed)} of {n_removed} nulled directions, which point at these rows; merge "
+            "rare groups, or label them None (unknown)",
+            FairstreamWarning,
+            stacklevel=4,
+        )
+
+
+def _most_directions(n_groups: int, m: int, constraint: str) -> int:
+    if n_groups < 2:
+        return 0
+    means = n_groups - 1 if constraint in ("mean", "all") else 0
+    comparisons = n_groups if n_groups > 2 else 1
+    return means + (m * comparisons if constraint in ("covariance", "all") else 0)
+
+
 def _mean_columns(moments: GroupMoments) -> FloatArray:
     """Return one mean gap per comparison; a gap at rounding level is no gap and becomes zero."""
     gaps = [moments.mean_gap(*pair) for pair in moments.comparisons()]
@@ -152,6 +219,7 @@ def _length(vector: FloatArray) -> float:
 
 def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:
     """Return the leading eigenpairs of every second-moment gap, `wanted` per attribute, by absolute value."""
+    check_sound(moments)
     return {
         pair: moments.gap(*pair).top_eigenpairs(wanted[pair[0]], by="absolute")
         for pair in moments.comparisons()

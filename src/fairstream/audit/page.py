@@ -300,7 +300,10 @@ def _downstream(report: AuditReport) -> Markup:
 def _groups(report: AuditReport) -> Markup:
     header = ("model", "attribute", "group", "explained variance", "reconstruction error")
     small = report.parameters.get("min_group_size")
-    note = f"Groups with fewer than {small} rows are left out of this report and of every comparison."
+    note = (
+        f"Groups with fewer than {small} rows are left out of this report and of every comparison; so are "
+        "their rows, from every number, if subtracting the other groups from a total would show them."
+    )
     sizes = _plain_table(("attribute", "group", "rows"), text.size_rows(report), "Group sizes", n_names=2)
     kept = _plain_table(header, text.group_rows(report), "By group", n_names=3)
     return join([tag("p", note, class_="intro"), tag("div", sizes, kept, class_="two")])

@@ -25,7 +25,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
@@ -281,13 +281,64 @@ def _trees(n_rows: int, n_columns: int, n_groups: int, seed: int) -> HistGradien
     return HistGradientBoostingClassifier(early_stopping=_can_stop_early(n_rows, n_groups), random_state=seed)
 
 
+class _BalancedNetwork(MLPClassifier):  # type: ignore[misc]
+    """A network that sees all groups equally often and stops at the best AUC on rows set aside.
+
+    Stopped by accuracy, a network on unbalanced groups learns nothing: naming the larger group is hard to
+    beat in accuracy, so training ends before the smaller one has been seen.
+    """
+
+    coefs_: list[FloatArray]
+    intercepts_: list[FloatArray]
+
+    def fit(self, Z: FloatArray, codes: NDArray[np.intp]) -> _BalancedNetwork:
+        """Train for at most `max_iter` epochs; each draws as many rows of every group."""
+        counts = np.bincount(codes)
+        self._shares = counts / counts.sum()
+        rng = np.random.default_rng(self.random_state)
+        rows, held = np.arange(len(codes)), None
+        if _can_stop_early(len(codes), len(counts)):
+            rows, held = train_test_split(
+                rows, test_size=self.validation_fraction, stratify=codes, random_state=self.random_state
+            )
+        members = [rows[codes[rows] == code] for code in range(len(counts))]
+        best, waited, kept = -np.inf, 0, None
+        for _ in range(self.max_iter):
+            drawn = np.concatenate([_drawn(group, len(rows) // len(counts), rng) for group in members])
+            self.partial_fit(Z[drawn], codes[drawn], classes=np.arange(len(counts)))
+            if held is None:
+                continue
+            shares = self.predict_proba(Z[held])
+            auc, _ = auc_with_variance(shares[:, 1] if len(counts) == 2 else shares, codes[held])
+            if auc > best + self.tol:
+                best, waited = auc, 0
+                kept = [layer.copy() for layer in self.coefs_], [layer.copy() for layer in self.intercepts_]
+            else:
+                waited += 1
+                if waited >= self.n_iter_no_change:
+                    break
+        if kept is not None:
+            self.coefs_, self.intercepts_ = kept
+        return self
+
+    def predict_proba(self, Z: FloatArray) -> FloatArray:
+        """Return the groups' probabilities at their true shares, as a network without balancing would."""
+        weighted: FloatArray = super().predict_proba(Z) * self._shares
+        return weighted / weighted.sum(axis=1, keepdims=True)
+
+
+def _drawn(rows: NDArray[np.intp], n_rows: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw rows of one group, every row equally often or once more than others."""
+    whole, rest = divmod(max(n_rows, 1), len(rows))
+    return np.concatenate([np.tile(rows, whole), rng.choice(rows, rest, replace=False)])
+
+
 def _mlp(n_rows: int, n_columns: int, n_groups: int, seed: int) -> Pipeline:
-    network = MLPClassifier(
+    network = _BalancedNetwork(
         (64, 32),
-        alpha=1e-3,
+        alpha=3.0,  # scikit-learn divides it by the batch's size
         batch_size=min(512, n_rows // 4),
         learning_rate_init=4e-3,
-        early_stopping=_can_stop_early(n_rows, n_groups),
         n_iter_no_change=6,
         max_iter=60,
         random_state=seed,

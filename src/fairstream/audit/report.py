@@ -43,19 +43,25 @@ __all__ = [
 class AttributeSummary:
     """One sensitive attribute of the audited data: its groups and their sizes.
 
-    Groups with fewer rows than `min_group_size` appear in `n_suppressed_groups` only; their rows are
-    counted with those of unknown group.
+    Groups with fewer rows than `min_group_size` appear in `n_suppressed_groups` only. `n_other_rows` counts
+    their rows and those of unknown group, `n_unknown_rows` the latter alone (None if the attribute was not
+    audited); rows that are left out of the report are in neither.
     """
 
     attribute: str
     groups: dict[str, int]
     n_suppressed_groups: int
     n_other_rows: int
+    n_unknown_rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """The audited data: sizes, digest, and the sample that the probes saw."""
+    """The audited data: sizes, digest, and the sample that the probes saw.
+
+    `n_rows` counts the rows behind the numbers; fewer than `left_out_below` more were left out of all of
+    them, because subtraction would have shown a small group. The digest is of all rows.
+    """
 
     n_rows: int
     n_features: int
@@ -64,6 +70,7 @@ class DataSummary:
     digest: str
     sample_rows: int
     sample_seed: int
+    left_out_below: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from fairstream.audit.stream import (
     survey,
 )
 from fairstream.audit.subjects import Subject, as_subjects, plain_parameter, plain_pca
+from fairstream.audit.suppression import ShownRows, rare_combinations
 from fairstream.audit.variance import KeptVariance
 from fairstream.distances import median_squared_distance
 
@@ -75,7 +76,8 @@ def audit(
         Fitted. A transformer needs `transform`, and `components_` and `mean_` for the variance numbers.
         Plain PCA of the same size is always added as the control.
     X : array, frame, BlockSource or path
-        The rows to audit, not those of the fit. A source is read twice, in O(block) memory.
+        The rows to audit, not those of the fit. A source is read twice (three times if rows are left out, see
+        `min_group_size`), in O(block) memory and a counter for every combination of labels.
     sensitive_features : list, array, Series, frame or dict
         One label per row, one column or several. Beside a source: names of its attributes, None for all.
     y : array of shape (n,), optional
@@ -92,7 +94,9 @@ def audit(
     n_permutations : int
         Relabellings behind each p-value of MMD^2.
     min_group_size : int
-        Smaller groups are left out of the report and of every comparison.
+        Smaller groups are left out of the report and of every comparison. So are their rows, and rows of
+        unknown group, from every number, if they are fewer than this in one pattern of such labels: else
+        subtracting the groups from a total would show them.
     level : float
         Confidence level of the probes' intervals.
     random_state : int
@@ -136,20 +140,28 @@ def audit(
     check_widths(subjects, source.n_features)
     check_encodings(subjects, source)
     say("reading the data: moments, sample, digest")
-    found = survey(source, sample_rows=sample_rows, seed=random_state)
-    if found.sample.target is not None:
-        check_target(found.sample.target[_spread_rows(len(found.sample.X), downstream_rows)])
+    everything = found = survey(source, sample_rows=sample_rows, seed=random_state)
+    own_rows = {subject.name for subject in subjects if subject.looks_like(everything.moments)}
+    groups = {name: len(labels) for name, labels in everything.moments.groups.items()}
+    left_out = rare_combinations(everything.combinations, [*groups], min_group_size)
+    n_left_out = sum(everything.combinations[combination] for combination in left_out)
+    if left_out and n_left_out < everything.moments.n_rows:
+        say("reading the data once more: without the rows of small groups")
+        source = ShownRows(source, [*groups], left_out)
+        found = survey(source, sample_rows=sample_rows, seed=random_state)
+        found = replace(found, digest=everything.digest)
     kept = kept_groups(found.moments, min_group_size)
     if not kept:
         raise ValueError(
             f"no attribute has two groups of at least {min_group_size} rows: nothing can be compared; lower "
             "min_group_size or audit more rows"
         )
-    training = None
+    if found.sample.target is not None:
+        check_target(found.sample.target[_spread_rows(len(found.sample.X), downstream_rows)])
+    training, train_is_audited = None, False
     if train is not None:
-        training = survey(
-            as_source(*train, encoding=encoding), sample_rows=sample_rows, seed=random_state
-        ).sample
+        surveyed = survey(as_source(*train, encoding=encoding), sample_rows=sample_rows, seed=random_state)
+        training, train_is_audited = surveyed.sample, surveyed.digest == everything.digest
         if found.sample.target is not None and training.target is not None:
             check_target(training.target[_spread_rows(len(training.X), downstream_rows)])
     subjects = [_checked_linear(subject, found.sample) for subject in subjects]
@@ -157,7 +169,18 @@ def audit(
     say("reading the data again: every embedding's moments")
     embedded = measure(source, [*subjects, *controls.values()], found.moments.mean(), kept)
     codes = {name: _probed_codes(found.sample, name, labels) for name, labels in kept.items()}
-    setting = Setting(found, kept, codes, embedded, training, options)
+    setting = Setting(
+        found,
+        kept,
+        codes,
+        embedded,
+        training,
+        options,
+        frozenset(own_rows),
+        groups,
+        n_left_out,
+        train_is_audited,
+    )
     bandwidths = {k: _bandwidth(control, setting) for k, control in controls.items()}
     reports = []
     for subject in [*subjects, *controls.values()]:
@@ -175,7 +198,7 @@ def audit(
     return AuditReport(
         title=title,
         warnings=warnings_of(subjects, setting),
-        data=data_summary(found, kept, random_state),
+        data=data_summary(setting),
         models=tuple(reports),
         raw=raw,
         frontier=points,
@@ -231,8 +254,9 @@ def _model_report(
         ),
         maps=tuple(view for view in maps if view is not None),
         downstream=_downstream(subject, Z, setting),
-        fitted_rows=subject.fitted_rows,
-        looks_like_training=subject.looks_like(found.moments),
+        # On the model's own rows it would tell how many of them are left out.
+        fitted_rows=None if setting.n_left_out and subject.name in setting.own_rows else subject.fitted_rows,
+        looks_like_training=subject.name in setting.own_rows,
         parameters=subject.parameters,
         digest=subject.digest(),
     )

@@ -21,7 +21,11 @@ PROBED_ROWS = 2 * N_FOLDS  # of a group in the sample, to probe it at all
 
 @dataclass(frozen=True)
 class Setting:
-    """What all models of one audit share."""
+    """What all models of one audit share.
+
+    `survey` is of the rows that are not left out, `group_numbers` and `n_left_out` are of all rows;
+    `own_rows` names the models that were fitted on these very rows.
+    """
 
     survey: Survey
     kept: dict[str, tuple[Hashable, ...]]
@@ -29,20 +33,42 @@ class Setting:
     embedded: EmbeddingMoments
     train: Sample | None
     options: dict[str, Any]
+    own_rows: frozenset[str]
+    group_numbers: dict[str, int]
+    n_left_out: int
+    train_is_audited: bool
+
+    @property
+    def left_out_below(self) -> int:
+        """A bound on the number of rows left out, 0 if there are none: the exact number is not published."""
+        size = int(self.options["min_group_size"])
+        return (self.n_left_out // size + 1) * size if self.n_left_out else 0
+
+    def n_unknown(self, attribute: str) -> int:
+        """Return how many of the surveyed rows have no label of an attribute."""
+        place = [*self.group_numbers].index(attribute)
+        return sum(count for labels, count in self.survey.combinations.items() if labels[place] is None)
 
     def names(self, attribute: str) -> tuple[str, ...]:
         """Return the reported groups of an attribute as text."""
         return tuple(map(str, self.kept[attribute]))
 
 
-def data_summary(found: Survey, kept: dict[str, tuple[Hashable, ...]], seed: int) -> DataSummary:
+def data_summary(setting: Setting) -> DataSummary:
     """Describe the audited data by its sizes and its digest."""
-    moments = found.moments
+    found, moments = setting.survey, setting.survey.moments
     attributes = []
-    for name, labels in moments.groups.items():
-        counts = {str(label): int(moments.count(name, label)) for label in kept.get(name, ())}
-        hidden = len(labels) - len(counts)
-        attributes.append(AttributeSummary(name, counts, hidden, int(moments.n_rows) - sum(counts.values())))
+    for name, n_groups in setting.group_numbers.items():
+        counts = {str(label): int(moments.count(name, label)) for label in setting.kept.get(name, ())}
+        attributes.append(
+            AttributeSummary(
+                attribute=name,
+                groups=counts,
+                n_suppressed_groups=n_groups - len(counts),
+                n_other_rows=int(moments.n_rows) - sum(counts.values()),
+                n_unknown_rows=setting.n_unknown(name) if name in setting.kept else None,
+            )
+        )
     return DataSummary(
         n_rows=int(moments.n_rows),
         n_features=moments.n_features,
@@ -50,7 +76,8 @@ def data_summary(found: Survey, kept: dict[str, tuple[Hashable, ...]], seed: int
         attributes=tuple(attributes),
         digest=found.digest,
         sample_rows=len(found.sample.X),
-        sample_seed=seed,
+        sample_seed=setting.options["random_state"],
+        left_out_below=setting.left_out_below,
     )
 
 
@@ -62,11 +89,17 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
         "variance). On its own training rows a linear probe is at chance by construction: audit unseen rows "
         "instead."
         for subject in subjects
-        if subject.looks_like(found.moments)
+        if subject.name in setting.own_rows
     ]
+    if setting.train_is_audited:
+        lines.append(
+            "train holds the very rows that are audited: its classifiers are scored on rows they have seen. "
+            "Audit unseen rows instead."
+        )
+    lines += [_unknown_line(name, setting) for name in kept if setting.n_unknown(name)]
     lines += [
         f"{name} has fewer than two groups that are large enough to report: it was not audited."
-        for name in found.moments.groups
+        for name in setting.group_numbers
         if name not in kept
     ]
     for name, labels in kept.items():
@@ -83,7 +116,20 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
             f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
             "the variance; all other numbers are exact."
         )
+    if setting.left_out_below:
+        lines.append(
+            f"Fewer than {setting.left_out_below:,} rows are left out of every number: their groups, or the "
+            "labels they lack, are so rare that subtracting the other numbers would show theirs."
+        )
     return tuple(lines)
+
+
+def _unknown_line(attribute: str, setting: Setting) -> str:
+    unknown, n_rows = setting.n_unknown(attribute), int(setting.survey.moments.n_rows)
+    return (
+        f"The {attribute} of {unknown:,} of {n_rows:,} rows ({unknown / n_rows:.1%}) is unknown: they are in "
+        f"no comparison by {attribute}, and nothing here says how they fare."
+    )
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -120,5 +166,6 @@ def check_encodings(subjects: list[Subject], source: BlockSource) -> None:
         if used is not None and subject.encoding is not None and dict(subject.encoding) != dict(used):
             raise ValueError(
                 f"{subject.name} was fitted on columns that were encoded or scaled otherwise: open the data "
-                "with fairstream.sinks.open_like, and fit models to be compared on one encoding (fit --like)"
+                "with fairstream.sinks.open_like, and fit models to be compared on one encoding (fairstream "
+                "fit --like)"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.alignment import paired
 from fairstream.audit.subjects import Subject
+from fairstream.audit.suppression import Combination, label_combinations
 from fairstream.blocks import Block, BlockSource, GroupColumn, Matrix, encode_groups, label_order, take_rows
 from fairstream.moments import GroupMoments
 
@@ -35,12 +38,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass found."""
+    """What the first pass found. `combinations` counts the rows of every combination of labels."""
 
     moments: GroupMoments
     sample: Sample
     digest: str
     feature_names: tuple[str, ...] | None
+    combinations: Counter[Combination]
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class ArrayBlocks:
     """Arrays in memory as a source of blocks."""
 
     def __init__(self, X: Any, sensitive_features: object, y: Any = None) -> None:
+        sensitive_features, y = paired(sensitive_features, X), paired(y, X, "y")
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         self.feature_names: tuple[str, ...] | None = None
         if isinstance(frame, nw.DataFrame):
@@ -151,6 +156,7 @@ def survey(source: BlockSource, *, sample_rows: int, seed: int) -> Survey:
     moments = GroupMoments(d, rank=None if d <= EXACT_FEATURES else 256)
     reservoir = _Reservoir(sample_rows, seed)
     hashes: dict[str, Any] = {"": hashlib.sha256()}
+    combinations: Counter[Combination] = Counter()
     for block in source:
         if block.n_rows == 0:
             continue
@@ -158,6 +164,9 @@ def survey(source: BlockSource, *, sample_rows: int, seed: int) -> Survey:
             raise ValueError("the source has no sensitive attribute: open it with sensitive=...")
         moments.update(block.X, dict(block.groups))
         reservoir.offer(block)
+        found, position = label_combinations(block.groups, [*moments.groups])
+        for combination, count in zip(found, np.bincount(position).tolist(), strict=True):
+            combinations[combination] += count
         hashes[""].update(np.ascontiguousarray(_dense(block.X), dtype="<f8"))
         for attribute, column in block.groups.items():
             labels = "".join(f"{label!r}\n" for label in column.decode().tolist())
@@ -167,7 +176,7 @@ def survey(source: BlockSource, *, sample_rows: int, seed: int) -> Survey:
     digest = hashlib.sha256()
     for attribute in sorted(hashes):
         digest.update(attribute.encode(errors="replace") + hashes[attribute].digest())
-    return Survey(moments, reservoir.sample(), digest.hexdigest(), source.feature_names)
+    return Survey(moments, reservoir.sample(), digest.hexdigest(), source.feature_names, combinations)
 
 
 def measure(

@@ -61,11 +61,15 @@ class Subject:
         return digest.hexdigest()
 
     def looks_like(self, moments: GroupMoments) -> bool:
-        """Whether these are the moments of the training rows: row count, mean and variance agree."""
-        if self.fitted_rows is None or self.mean is None or self.fitted_rows != moments.n_rows:
+        """Whether these are the moments of the training rows: row count, mean and variance agree.
+
+        A model that does not tell its row count is recognised by its mean, to the last digits.
+        """
+        if self.mean is None or self.fitted_rows not in (None, moments.n_rows):
             return False
         scale = np.sqrt(max(moments.total_variance, np.finfo(float).tiny))
-        same_mean = np.linalg.norm(self.mean - moments.mean()) <= 1e-4 * scale
+        tolerance = 1e-4 if self.fitted_rows is not None else 1e-9
+        same_mean = np.linalg.norm(self.mean - moments.mean()) <= tolerance * scale
         if self.total_variance is None:
             return bool(same_mean)
         return bool(same_mean and np.isclose(self.total_variance, moments.total_variance, rtol=1e-3))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from fairstream.audit.report import AuditReport, ModelReport, ProbeResult
+from fairstream.audit.report import AuditReport, GapResult, ModelReport, ProbeResult
 from fairstream.audit.summary import PROBE_NAMES
 from fairstream.errors import missing_extra
 
 Row = tuple[str, ...]
+
+NOISE_LEVEL = 0.05  # p-values from here on say that the groups may not differ at all
 
 
 def render_markdown(report: AuditReport) -> str:
@@ -111,8 +114,8 @@ def gap_rows(report: AuditReport) -> list[Row]:
     return [
         (
             model.name, leak.attribute, gap.group, share(model.explained_variance),
-            number(gap.mean_gap), share(gap.mean_gap_relative),
-            number(gap.covariance_gap), share(gap.covariance_gap_relative),
+            number(gap.mean_gap), _share_or_noise(gap, gap.mean_gap_relative),
+            number(gap.covariance_gap), _share_or_noise(gap, gap.covariance_gap_relative),
             number(gap.mmd2), number(gap.mmd2_unbiased), number(gap.mmd2_p_value),
         )
         for model in report.models
@@ -158,13 +161,15 @@ def size_rows(report: AuditReport) -> list[Row]:
     rows: list[Row] = []
     for summary in report.data.attributes:
         rows += [(summary.attribute, group, f"{count:,}") for group, count in summary.groups.items()]
-        if summary.n_other_rows:
-            small = (
-                f" or one of {summary.n_suppressed_groups} small groups"
-                if summary.n_suppressed_groups
-                else ""
-            )
-            rows.append((summary.attribute, f"(unknown{small})", f"{summary.n_other_rows:,}"))
+        unknown, small = summary.n_unknown_rows or 0, summary.n_suppressed_groups
+        if unknown:
+            rows.append((summary.attribute, "(unknown)", f"{unknown:,}"))
+        if small:
+            pooled = summary.n_other_rows - unknown
+            shown = f"{pooled:,}" if pooled else "left out"
+            rows.append((summary.attribute, f"({small} small group{'s' * (small != 1)})", shown))
+    if report.data.left_out_below:
+        rows.append(("(any)", "(left out of every number)", f"fewer than {report.data.left_out_below:,}"))
     return rows
 
 
@@ -197,6 +202,13 @@ def reproduce_call(report: AuditReport) -> str:
 def frontier_name(constraint: str, directions: str) -> str:
     """Name a curve of the frontier."""
     return {"none": "plain PCA", "mean": "mean only"}.get(constraint, f"{directions} directions")
+
+
+def _share_or_noise(gap: GapResult, relative: float | None) -> str:
+    """Write a gap as a share of PCA's, unless random relabellings tell the groups apart as well."""
+    if relative is not None and gap.mmd2_p_value is not None and gap.mmd2_p_value >= NOISE_LEVEL:
+        return "within noise"
+    return share(relative)
 
 
 def share(value: float | None) -> str:
@@ -242,6 +254,10 @@ def _table(header: Row, rows: list[Row]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Make text from the data harmless in Markdown: no markup, no HTML, no new line."""
+    """Make text from the data harmless in Markdown: no markup, no HTML, no link, no new line."""
     flat = " ".join(text.split())
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in flat)
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in flat)
+    # GitHub turns bare addresses into links. A backslash stops it at :// and www., but not at the @ of an
+    # e-mail address: there an invisible word joiner does.
+    unlinked = re.sub(r"(?i)(www)\.", r"\1\\.", escaped.replace("://", "\\://"))
+    return unlinked.replace("@", "@\u2060")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fairstream.alignment import paired
 from fairstream.blocks import UNKNOWN, GroupColumn, encode_groups
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray, project_out, top_eigenvectors
@@ -143,6 +144,7 @@ class FairTransformer(
         """Embed validated rows."""
 
     def _grouped_rows(self, X: Any, sensitive_features: Any) -> GroupedRows:
+        sensitive_features = paired(sensitive_features, X)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2, ensure_min_features=2)
         if sensitive_features is None:
             raise ValueError(

@@ -12,21 +12,30 @@ import click
 def answer(facts: Mapping[str, Any], as_json: bool) -> None:
     """Print facts, one a line, or as one JSON object."""
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
-    shown = {name: readable(value) for name, value in facts.items() if value is not None}
+    shown = {name: readable(value) for name, value in facts.items() if value not in (None, {})}
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
-        click.echo(printable(f"{name.replace('_', ' '):<{width}}  {value}"))
+        say(printable(f"{name.replace('_', ' '):<{width}}  {value}"))
 
 
 def answer_table(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     """Print rows that have the same columns, aligned, or as a JSON list."""
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        say(json.dumps(rows, indent=2))
         return
     for line in table_lines(rows):
-        click.echo(printable(line))
+        say(printable(line))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print text on standard output or error: the one way by which anything reaches the terminal.
+
+    Newlines and tabs are taken to be layout: text from data goes through `printable` before it is laid out.
+    """
+    lines = ("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+    click.echo("\n".join(lines), err=err)
 
 
 def printable(text: str) -> str:

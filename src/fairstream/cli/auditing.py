@@ -11,27 +11,28 @@ import click
 
 from fairstream.audit import audit as audit_models
 from fairstream.audit.probes import PROBES
-from fairstream.cli.answers import printable
-from fairstream.cli.options import F, checked_output, data_argument, load_subspace, open_data, reading_options
+from fairstream.cli.answers import printable, say
+from fairstream.cli.options import F, data_argument, load_subspace, open_data, reading_options
+from fairstream.cli.writing import InputInText, InputPath, OutputPath, WritingCommand
 from fairstream.sinks import open_like
 
 
 def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
     """Return an option that names a file to write the report to."""
-    path = click.Path(path_type=Path, dir_okay=False)
-    return click.option(flag, name, type=path, callback=checked_output, help=help_text)
+    return click.option(flag, name, type=OutputPath(), help=help_text)
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.command(cls=WritingCommand)
+@click.argument("model", type=InputPath())
 @data_argument
 @reading_options
 @click.option(
     "--against",
+    type=InputInText(after_equals=False),
     multiple=True,
     help="Another model file to set beside it, as often as you like; plain PCA (pca) is always there.",
 )
-@click.option("--train", type=click.Path(path_type=Path), help="The rows of the fit, for honest classifiers.")
+@click.option("--train", type=InputPath(), help="The rows of the fit, for honest classifiers.")
 @click.option(
     "--probe",
     "probes",
@@ -84,7 +85,7 @@ def audit(
         min_group_size=min_group_size,
         random_state=seed,
         title=title,
-        announce=partial(click.echo, err=True),
+        announce=partial(say, err=True),
     )
     for path, write in (
         (json_file, report.to_json),
@@ -93,4 +94,4 @@ def audit(
     ):
         if path is not None:
             write(path)
-    click.echo("\n".join(map(printable, report.summary())))
+    say("\n".join(map(printable, report.summary())))

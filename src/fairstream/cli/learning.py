@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from fairstream.channels import CHANNELS, FairImagePCA
+from fairstream.checkpoint import refuse_occupied
 from fairstream.cli.answers import answer
+from fairstream.cli.label_count import LabelCount
 from fairstream.cli.options import (
     as_json,
     data_argument,
@@ -21,6 +23,7 @@ from fairstream.cli.options import (
     solving_options,
     unfair_numbers,
 )
+from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
 from fairstream.distributed import fit_dask
 from fairstream.estimator import FairStreamingPCA
 from fairstream.fitting import collect_moments, fit_source
@@ -29,6 +32,8 @@ from fairstream.learners import SOLVERS
 from fairstream.progress import progress_on_terminal
 from fairstream.solve import solve as solve_moments
 
+MAX_WORKERS = 1_024  # more processes than that are a slip of the hand
+
 rank_option = click.option(
     "--rank",
     type=click.IntRange(min=1),
@@ -36,7 +41,7 @@ rank_option = click.option(
 )
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @data_argument
 @reading_options
 @encoding_options
@@ -59,9 +64,7 @@ rank_option = click.option(
     "--power-steps", metavar="T,T", help="Steps of --solver power in its two phases.  [default: 10]"
 )
 @click.option("--seed", type=int, help="For the random starts of --solver power.")
-@click.option(
-    "--checkpoint", type=click.Path(path_type=Path, file_okay=False), help="Folder for checkpoints."
-)
+@click.option("--checkpoint", type=OutputFolder(), help="Folder for checkpoints.")
 @click.option(
     "--every",
     type=click.IntRange(min=1),
@@ -71,9 +74,12 @@ rank_option = click.option(
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, if there is one.")
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of this scheduler: tcp://host:8786.")
 @click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Fit with N worker processes on this machine."
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    metavar="N",
+    help="Fit with N worker processes on this machine.",
 )
-@output_option("The model file to write.")
+@output_option("The model file to write.", MODEL)
 @as_json
 def fit(
     data: Path,
@@ -108,16 +114,21 @@ def fit(
         "solver": solver,
         "rank": rank,
     }
-    choices |= {"block_size": pair(power_block), "power_steps": pair(power_steps) or 10, "random_state": seed}
+    steps = pair(power_steps, "--power-steps")
+    choices |= {"block_size": pair(power_block, "--power-block"), "random_state": seed}
+    choices |= {} if steps is None else {"power_steps": steps}
     keeping: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
     client = _chosen_client(dask, workers, every)
     if client is not None and channels == "separate":
         raise click.UsageError("--channels separate does not go with --dask and --workers: leave these out")
+    refuse_occupied(checkpoint, resume)
+    unlabelled: dict[str, int] | None
     with progress_on_terminal("fit") as progress:
         if client is None:
-            source = open_data(data, **reading)
+            source = LabelCount(open_data(data, **reading))
             new = _new_estimator(channels, source, choices)
             estimator = fit_source(source, new, every=every, progress=progress, **keeping)
+            unlabelled = source.unlabelled
         else:
             described: Any = open_data(data, opener=_left_to_workers, **reading)
             path, sensitive, options = described
@@ -125,8 +136,10 @@ def fit(
             estimator = fit_dask(
                 learner, path, sensitive, client=client, progress=progress, **keeping, **options
             )
+            unlabelled = _unlabelled(estimator)
     estimator.subspace_.save(output)
-    answer({"model": str(output), **subspace_facts(estimator.subspace_)}, as_json)
+    facts = {"model": str(output), **subspace_facts(estimator.subspace_)}
+    answer({**facts, "rows_without_label": unlabelled}, as_json)
 
 
 def _new_estimator(channels: str, source: Any, choices: dict[str, Any]) -> Any:
@@ -150,29 +163,40 @@ def _chosen_client(dask: str | None, workers: int | None, every: int | None) -> 
     return client
 
 
+def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
+    """Return the rows without a label of a fit whose blocks others read; None if it did not count them."""
+    if estimator.solver_ == "power":
+        return None
+    moments = estimator.moments_
+    counted = {a: sum(moments.count(a, g) for g in labels) for a, labels in moments.groups.items()}
+    return {attribute: int(moments.n_rows - n) for attribute, n in counted.items()}
+
+
 def _left_to_workers(data: Path, *, sensitive: Any, **options: Any) -> Any:
     """Stand in for `open_source` where others open the data: return what they need for it."""
     return data, sensitive, {name: value for name, value in options.items() if value is not None}
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @data_argument
 @reading_options
 @encoding_options
 @rank_option
-@output_option("The moments file to write.")
+@output_option("The moments file to write.", MOMENTS)
 @as_json
 def moments(data: Path, rank: int | None, output: Path, as_json: bool, **reading: Any) -> None:
     """Collect the group moments of DATA, to be merged with others and solved later."""
     with progress_on_terminal("moments") as progress:
-        collected = collect_moments(open_data(data, **reading), rank=rank, progress=progress)
+        source = LabelCount(open_data(data, **reading))
+        collected = collect_moments(source, rank=rank, progress=progress)
     collected.save(output)
-    answer({"moments": str(output), **moments_facts(collected)}, as_json)
+    facts = {"moments": str(output), **moments_facts(collected)}
+    answer({**facts, "rows_without_label": source.unlabelled}, as_json)
 
 
-@click.command()
-@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True)
-@output_option("The moments file to write.")
+@click.command(cls=WritingCommand)
+@click.argument("files", type=InputPath(), nargs=-1, required=True)
+@output_option("The moments file to write.", MOMENTS)
 @as_json
 def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
     """Merge moments FILES, as if their rows had been seen together."""
@@ -186,10 +210,10 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
     answer({"moments": str(output), **moments_facts(merged)}, as_json)
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.command(cls=WritingCommand)
+@click.argument("file", type=InputPath())
 @solving_options
-@output_option("The model file to write.")
+@output_option("The model file to write.", MODEL)
 @as_json
 def solve(
     file: Path,

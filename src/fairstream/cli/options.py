@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,10 +13,12 @@ import numpy as np
 from fairstream.blocks import BlockSource
 from fairstream.channels import FairImagePCA
 from fairstream.channels_model import ChannelSubspaces
+from fairstream.cli.writing import InputInText, InputPath, OutputPath
 from fairstream.model import FairSubspace
 from fairstream.moments import GroupMoments
-from fairstream.persist import check_target, load
+from fairstream.persist import load
 from fairstream.sources import open_source
+from fairstream.sources.opening import OPTIONS
 from fairstream.unfair import CONSTRAINTS, DIRECTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,11 +36,12 @@ def apply_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-data_argument = click.argument("data", type=click.Path(path_type=Path))
+data_argument = click.argument("data", type=InputPath())
 reading_options = apply_options(
     click.option(
         "-s",
         "--sensitive",
+        type=InputInText(after_equals=True),
         multiple=True,
         metavar="COLUMN",
         help="A sensitive attribute: a column's name, its index in a .npy file, or NAME=FILE with one label "
@@ -51,12 +54,13 @@ reading_options = apply_options(
     click.option("--block-size", type=click.IntRange(min=1), metavar="ROWS", help="Rows read at a time."),
     click.option(
         "--attributes",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=InputPath(exists=True, dir_okay=False),
         help="For images: the table that --sensitive names columns of (CelebA text, CSV or Parquet).",
     ),
     click.option(
         "--option",
         "others",
+        type=InputInText(after_equals=True),
         multiple=True,
         metavar="NAME=VALUE",
         help="Any other option of open_source, its value as JSON or text: --option key=X.",
@@ -71,12 +75,12 @@ encoding_options = apply_options(
     ),
     click.option(
         "--categories",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=InputPath(exists=True, dir_okay=False),
         help="JSON file {column: [values]}: every category there is, so that parts of a table agree.",
     ),
     click.option(
         "--like",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=InputPath(exists=True, dir_okay=False),
         help="Encode the table's columns as for this model or moments file.",
     ),
 )
@@ -99,23 +103,9 @@ solving_options = apply_options(
 )
 
 
-def output_option(help_text: str) -> Callable[[F], F]:
-    """Return the option -o, required."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path, dir_okay=False),
-        callback=checked_output,
-        required=True,
-        help=help_text,
-    )
-
-
-def checked_output(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file that could not be written, before any work is done for it."""
-    if path is not None:
-        check_target(path)
-    return path
+def output_option(help_text: str, kinds: Collection[str] = ()) -> Callable[[F], F]:
+    """Return the option -o, required; files of these kinds may be replaced."""
+    return click.option("-o", "--output", type=OutputPath(kinds), required=True, help=help_text)
 
 
 def open_data(
@@ -169,8 +159,8 @@ def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
         ) from None
 
 
-def pair(text: str | None) -> int | tuple[int, int] | None:
-    """Read one whole number, or two with a comma between them.
+def pair(text: str | None, option: str = "") -> int | tuple[int, int] | None:
+    """Read one positive whole number, or two with a comma between them.
 
     Examples
     --------
@@ -180,12 +170,14 @@ def pair(text: str | None) -> int | tuple[int, int] | None:
     if text is None:
         return None
     try:
-        if "," not in text:
-            return int(text)
-        first, second = map(int, text.split(","))
-        return first, second
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise click.BadParameter(f"{text!r}: give one whole number, or two as in 100,200") from None
+        numbers = []
+    if len(numbers) not in (1, 2) or min(numbers) < 1:
+        raise click.BadParameter(
+            f"{text!r}: give one whole number from 1, or two as in 100,200", param_hint=option or None
+        )
+    return numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
 def load_subspace(path: Path) -> FairSubspace | ChannelSubspaces:
@@ -228,6 +220,21 @@ def _split_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise click.BadParameter(f"{text!r} has no '=': write NAME=VALUE", param_hint="--option")
+    if name == "encoding":
+        raise click.BadParameter(
+            "encoding is not an option for files: for the character set of a text file write "
+            f"--option text_encoding={value}",
+            param_hint="--option",
+        )
+    if name in ("sensitive", "features", "target", "block_size"):
+        raise click.BadParameter(
+            f"{name} has its own option: write --{name.replace('_', '-')}", param_hint="--option"
+        )
+    if name not in OPTIONS:
+        known = ", ".join(sorted(OPTIONS - {"features", "target", "encoding"}))
+        raise click.BadParameter(
+            f"{name!r} is not an option for files: choose from {known}", param_hint="--option"
+        )
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -255,7 +262,7 @@ def _read_categories(file: Path) -> dict[str, Any]:
 
 
 def _read_labels(file: Path) -> Any:
-    if not file.is_file():
+    if not file.is_file():  # an empty name becomes "."
         raise FileNotFoundError(
             f"{file} is not a file: name one with a label per row, as in --sensitive NAME=FILE"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fairstream.cli.answers import answer, answer_table
+from fairstream.cli.answers import answer, answer_table, say
 from fairstream.cli.options import (
     as_json,
     data_argument,
@@ -17,6 +17,7 @@ from fairstream.cli.options import (
     open_data,
     reading_options,
 )
+from fairstream.cli.writing import Command, InputPath, OutputFolder
 from fairstream.demo import run_demo
 from fairstream.inspection import inspect_file
 from fairstream.progress import progress_on_terminal
@@ -25,8 +26,8 @@ from fairstream.theory import plan_source
 from fairstream.unfair import CONSTRAINTS, DIRECTIONS
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.command(cls=Command)
+@click.argument("file", type=InputPath())
 @click.option("-k", "--n-components", type=click.IntRange(min=1), required=True, help="Components to keep.")
 @click.option(
     "-m",
@@ -49,15 +50,15 @@ def frontier(
     answer_table([point.to_dict() for point in points], as_json)
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.command(cls=Command)
+@click.argument("file", type=InputPath())
 @as_json
 def inspect(file: Path, as_json: bool) -> None:
     """Check a model, moments or checkpoint FILE and show what it holds."""
     answer(inspect_file(file), as_json)
 
 
-@click.command()
+@click.command(cls=Command)
 @data_argument
 @reading_options
 @encoding_options
@@ -100,10 +101,9 @@ def plan(
     answer({**asdict(planned), "n_rows": planned.n_rows}, as_json)
 
 
-@click.command()
-@click.option(
-    "--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("demo"), show_default=True
-)
-def demo(folder: Path) -> None:
+@click.command(cls=Command)
+@click.option("--folder", type=OutputFolder(), default=Path("demo"), show_default=True)
+@click.option("--overwrite", is_flag=True, help="Replace files that exist, whatever they are.")
+def demo(folder: Path, overwrite: bool) -> None:
     """Fit on the Adult data, streamed from a Parquet file, and show what plain PCA leaks."""
-    run_demo(folder, echo=click.echo)
+    run_demo(folder, echo=say, overwrite=overwrite)

@@ -17,12 +17,13 @@ from fairstream.cli.options import (
     output_option,
     reading_options,
 )
+from fairstream.cli.writing import InputPath, WritingCommand
 from fairstream.progress import progress_on_terminal
 from fairstream.sinks import embed_source, erase_source, open_like
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.command(cls=WritingCommand)
+@click.argument("model", type=InputPath())
 @data_argument
 @reading_options
 @output_option("Where to write: .parquet, .csv or .npy.")
@@ -39,8 +40,8 @@ def transform(model: Path, data: Path, output: Path, as_json: bool, **reading: A
     answer({"output": str(output), "n_rows": rows, "n_components": subspace.n_components}, as_json)
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.command(cls=WritingCommand)
+@click.argument("model", type=InputPath())
 @data_argument
 @reading_options
 @output_option("Where to write: .parquet, .csv or .npy.")

@@ -13,6 +13,10 @@ from fairstream.distributed.partitioning import Partitioned
 from fairstream.distributed.parts import Part, named_errors, without_inputs
 from fairstream.distributed.reducing import finished, futures_of
 from fairstream.learners import working_dtype
+from fairstream.row_digest import RowDigest
+from fairstream.sources.rows import cut_block
+
+DIGESTED_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Facts:
     feature_names: tuple[str, ...] | None
     encoding: Mapping[str, Any] | None
     head: Block  # no row of it, only its types
+    first_rows: Mapping[str, Any]  # a digest of a few of them
 
     def check(self, block: Block) -> None:
         """Refuse a block that does not go with the first one."""
@@ -65,6 +70,8 @@ def _look(part: Part, index: int, encoding: Any, inputs: Any) -> Facts | None:
         for block in source or ():
             if block.n_rows == 0:
                 continue
+            digest = RowDigest()
+            digest.update(cut_block(block, 0, min(block.n_rows, DIGESTED_ROWS)))
             return Facts(
                 index,
                 int(block.X.shape[1]),
@@ -73,5 +80,6 @@ def _look(part: Part, index: int, encoding: Any, inputs: Any) -> Facts | None:
                 source.feature_names if source is not None else None,
                 getattr(source, "encoding", None),
                 Block(block.X[:0], {name: column.take(slice(0, 0)) for name, column in block.groups.items()}),
+                digest.to_json(),
             )
     return None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
+from fairstream.checkpoint import refuse_occupied
 from fairstream.distributed.categories import with_all_categories
 from fairstream.distributed.clients import check_installed, connected, explained_failures
 from fairstream.distributed.facts import Facts, look_at_first_rows
@@ -97,11 +99,15 @@ def fit_dask(
     check_parameters(estimator.get_params(deep=False))
     if checkpoint is None and resume:
         raise ValueError("resume is given without checkpoint: name a folder")
+    refuse_occupied(checkpoint, resume)
     data = partition(X, sensitive_features, partition_rows, options)
-    keeper = None if checkpoint is None else Keeper(checkpoint, resume, estimator, data)
-    with connected(client) as running:
+    keeper = None if checkpoint is None else Keeper(checkpoint, estimator, data)
+    with nullcontext() if keeper is None else keeper.locked(), connected(client) as running:
+        refuse_occupied(checkpoint, resume)  # once more: another fit may have begun and ended meanwhile
         with explained_failures(running, "before the first partition was read"):
             data, facts = with_all_categories(running, *look_at_first_rows(running, data))
+        if keeper is not None:
+            keeper.note_first_rows(facts)
         if not facts.labels and estimator.constraint != "none":
             raise ValueError(
                 "sensitive_features is missing: pass one label per row and attribute, or "

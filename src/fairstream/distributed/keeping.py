@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fairstream.checkpoint import CheckpointFolder, environment_of, warn_of_differences
+from fairstream.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    environment_of,
+    warn_of_differences,
+    warn_of_no_digest,
+)
+from fairstream.distributed.facts import Facts
 from fairstream.distributed.partitioning import Partitioned
 from fairstream.distributed.reducing import Stopped
 from fairstream.estimator import FairStreamingPCA
@@ -30,16 +38,21 @@ class Standing:
 class Keeper:
     """The checkpoints of one distributed fit."""
 
-    def __init__(self, path: PathLike, resume: bool, estimator: FairStreamingPCA, data: Partitioned) -> None:
+    def __init__(self, path: PathLike, estimator: FairStreamingPCA, data: Partitioned) -> None:
         self._folder = CheckpointFolder(path)
         self._parameters = estimator.get_params(deep=False)
         self._cut = {"partitions": len(data.parts), "rows": data.n_rows}
-        if self._folder.files() and not resume:
-            raise ValueError(
-                f"checkpoint={str(self._folder.path)!r} already holds a fit: pass resume=True to go on, or "
-                "name another folder"
-            )
+        self._lengths = zlib.crc32(repr([part.n_rows for part in data.parts]).encode())
+        self._first_rows: Mapping[str, Any] | None = None
         self._saved, self._saved_at = 0, time.monotonic()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other fits out of the folder."""
+        return self._folder.locked()
+
+    def note_first_rows(self, facts: Facts) -> None:
+        """Remember what the data looks like at its beginning, for whoever resumes."""
+        self._first_rows = facts.first_rows
 
     @property
     def way_on(self) -> str:
@@ -59,7 +72,7 @@ class Keeper:
         learner: Any = standing.learner
         half._learner, half._subspace, half.n_features_in_ = learner, None, _n_features(learner)
         environment = {**environment_of(None), **self._cut, "done": standing.done}
-        self._folder.write(half, standing.rows, environment)
+        self._folder.write(half, standing.rows, environment, self._digest())
         self._saved, self._saved_at = standing.done, time.monotonic()
 
     def taken_up(self, empty: Standing) -> Standing:
@@ -81,6 +94,8 @@ class Keeper:
                 f"the checkpoint {found.path.name} belongs to data cut into other partitions: resume with "
                 "the same data and partition_rows, or begin anew in another folder"
             )
+        warn_of_no_digest(found)
+        self._check_same_data(found)
         learner: Any = found.estimator._learner
         if _n_features(learner) != _n_features(empty.learner):
             raise ValueError(
@@ -90,6 +105,18 @@ class Keeper:
         warn_of_differences(written, environment_of(None))
         self._saved = int(done)
         return Standing(learner, found.rows, int(done))
+
+    def _digest(self) -> dict[str, Any] | None:
+        """Return what is at hand of the data without reading it again: lengths, and the first rows."""
+        return None if self._first_rows is None else {**self._first_rows, "partitions": self._lengths}
+
+    def _check_same_data(self, found: Checkpoint) -> None:
+        if found.digest is None or self._digest() in (None, found.digest):
+            return
+        raise ValueError(
+            f"the partitions or their first rows are not those that {found.path.name} was learned from: "
+            "resume with the same data in the same order, or begin anew in another folder"
+        )
 
 
 @contextmanager
@@ -114,6 +141,9 @@ def kept(keeper: Keeper | None, standing: Standing) -> Iterator[PendingSignal]:
             keeper.write(standing)
             raise
         keeper.write(standing)
+    # After signals are let through again: one that came during the last write must not be lost.
+    if pending.number is not None:
+        raise FitInterrupted(f"stopped after {standing.rows:,} rows{keeper.way_on}", pending.number)
 
 
 def _n_features(learner: Any) -> int:

@@ -22,6 +22,7 @@ from fairstream.sources.labels import listed_names
 
 PARTS_WISHED = 128
 LARGEST_PART = 8  # times what is worth a task
+_DASK_WAY_OUT = "pass {name}.values if the rows are in the same order, or give both the same index"
 _LEARNED = ("standardize", "impute")
 
 
@@ -160,10 +161,32 @@ def _of_dask_frame(X: Any, wanted: _Request) -> list[Part]:
             columns = ", ".join(map(str, X.columns))
             raise ValueError(f"sensitive_features names {absent[0]!r}, X has {columns}: name one of these")
         options["sensitive"] = names
+    else:
+        _check_divisions(wanted.sensitive, X)
     labels = _labels_per_part(None if names else wanted.sensitive, None, X.npartitions)
     return [
-        TaskPart(f"partition {i} of X", (frame, labels[i]), options) for i, frame in enumerate(X.to_delayed())
+        TaskPart(f"partition {i} of X", (frame, labels[i]), options, way_out=_DASK_WAY_OUT)
+        for i, frame in enumerate(X.to_delayed())
     ]
+
+
+def _check_divisions(sensitive: Any, X: Any, name: str = "sensitive_features") -> None:
+    """Refuse labels whose partitions begin elsewhere than those of X; tasks compare the rows themselves."""
+    if isinstance(sensitive, Mapping):
+        for attribute, column in sensitive.items():
+            _check_divisions(column, X, f"{name}[{attribute!r}]")
+        return
+    if not _is_dask(sensitive, "divisions") or sensitive.npartitions != X.npartitions:
+        return
+    if not (sensitive.known_divisions and X.known_divisions):
+        return
+    for i, (ours, theirs) in enumerate(zip(sensitive.divisions, X.divisions, strict=True)):
+        if ours != theirs:
+            where = f"partition {i} begins" if i < X.npartitions else "the last partition ends"
+            raise ValueError(
+                f"{where} at {ours!r} of the index of {name}, in X at {theirs!r}: pass "
+                f"{name}.repartition(divisions=X.divisions)"
+            )
 
 
 def _labels_per_part(sensitive: Any, sizes: tuple[int, ...] | None, n_parts: int) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from fairstream.alignment import WAY_OUT, paired
 from fairstream.blocks import Block, BlockSource, encode_groups
 from fairstream.sources import open_source
 from fairstream.sources.rows import cut_block
@@ -71,6 +72,7 @@ class TaskPart:
     inputs: tuple[Any, ...]  # the block, and its labels where they come apart from it
     options: Options
     n_rows: int | None = None
+    way_out: str = WAY_OUT  # for labels whose index does not match
 
     def open(self, inputs: tuple[Any, ...], encoding: Options | None) -> BlockSource | None:
         held, labels = inputs
@@ -86,7 +88,7 @@ class TaskPart:
         n_rows = int(held.shape[0])
         options = dict(self.options)
         if labels is not None:
-            options["sensitive"] = encode_groups(labels, n_rows)
+            options["sensitive"] = encode_groups(paired(labels, held, way_out=self.way_out), n_rows)
         if n_rows == 0:
             return None
         is_frame = not isinstance(held, np.ndarray) and not sp.issparse(held)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairstream.blocks import Matrix, check_values, largest_value
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, is_finite
 from fairstream.matrices import check_matrix
 
 if TYPE_CHECKING:
@@ -53,6 +53,25 @@ def checked_weights(sample_weight: Any, X: Matrix, dtype: np.dtype[Any]) -> Floa
                 f"of this X overflow in {np.dtype(dtype)}, rescale sample_weight"
             )
     return weights
+
+
+def check_sound(moments: GroupMoments) -> None:
+    """Refuse to solve moments with NaN or infinity in them: a gap of NaN would count as none."""
+    scatter = moments._scatter
+    arrays: dict[str, Any] = {"weights": moments._weights, "means": moments._means, "cores": scatter.cores}
+    arrays |= {name: getattr(scatter, name, None) for name in ("basis", "offsets", "energy")}
+    for name, array in arrays.items():
+        if array is not None and not is_finite(array):
+            raise ValueError(
+                f"the moments have overflowed or were changed, their {name} hold NaN or infinite values: "
+                "rescale X or sample_weight and collect them again"
+            )
+
+
+def check_is_summary(mine: GroupMoments, other: object) -> None:
+    """Refuse to merge with anything but another summary."""
+    if not isinstance(other, type(mine)):
+        raise TypeError(f"other is a {type(other).__name__}: merge takes another {type(mine).__name__}")
 
 
 def check_mergeable(mine: GroupMoments, other: GroupMoments) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.errors import FairstreamFileError
 from fairstream.moments.scatter import ExactScatter, SketchedScatter
-from fairstream.persist import Arrays, Header, checked, label_from_json, label_to_json
+from fairstream.moments.sketch import is_orthonormal
+from fairstream.persist import Arrays, Header, checked, checked_signs, label_from_json, label_to_json
 
 if TYPE_CHECKING:
     from fairstream.moments.summary import GroupMoments
@@ -46,6 +48,8 @@ def rebuild(kind: type[GroupMoments], header: Header, arrays: Arrays) -> GroupMo
         weights.shape == (len(means),) and weights.dtype == means.dtype == np.float64, "weights and means"
     )
     checked(names is None or len(names) == d, "feature names and features")
+    checked_signs(weights, "weights")
+    checked(bool((weights <= weights[0] * (1 + 1e-6)).all()), "weights of groups and of all rows")
     scatter = _rebuild_scatter(header, arrays, len(means), d)
     # Rank 1 for the moment: exact moments would first make a d x d matrix of zeros.
     moments = kind(d, 1, header["dtype"])
@@ -65,6 +69,7 @@ def _rebuild_scatter(header: Header, arrays: Arrays, n_slots: int, d: int) -> Ex
     checked(cores.dtype == np.float64, "cores and header")
     if rank is None:
         checked(cores.shape == (n_slots, d, d), "cores and features")
+        _check_variances(np.diagonal(cores, axis1=1, axis2=2), arrays, header)
         exact = ExactScatter.__new__(ExactScatter)
         exact.cores = cores
         return exact
@@ -73,11 +78,24 @@ def _rebuild_scatter(header: Header, arrays: Arrays, n_slots: int, d: int) -> Ex
     checked(
         shapes == [(width, d), (n_slots, width, width), (n_slots, width), (n_slots,)], "the sketch's arrays"
     )
-    checked(type(rank) is int and rank >= 1 and type(cuts) is int, "rank and sketch")
+    checked(type(rank) is int and rank >= 1 and type(cuts) is int and cuts >= 0, "rank and sketch")
     # Rank 0 for the moment: a rank of d would first make a d x d basis.
     sketch = SketchedScatter(d, 0, header["dtype"])
     sketch.rank = min(rank, d)
-    checked(basis.dtype == sketch.basis.dtype, "basis and header")
+    checked(basis.dtype == sketch.basis.dtype and width <= d, "basis and header")
+    if not is_orthonormal(basis):
+        raise FairstreamFileError("the rows of the sketch's basis are not orthonormal: write the file again")
+    _check_variances(arrays["energy"], arrays, header)
+    _check_variances(np.diagonal(cores, axis1=1, axis2=2), arrays, header)
     sketch.basis, sketch.cores, sketch.cuts = basis, cores, cuts
     sketch.offsets, sketch.energy = arrays["offsets"], arrays["energy"]
     return sketch
+
+
+def _check_variances(variances: NDArray[Any], arrays: Arrays, header: Header) -> None:
+    """Refuse negative variances. Rounding may leave some, small beside the squares they came from."""
+    weights, means = arrays["weights"], arrays["means"]
+    with np.errstate(over="ignore"):
+        squares = float(weights[0]) * float(np.abs(means).max(initial=0.0)) ** 2 * means.shape[1]
+        scale = squares + float(np.abs(variances).max(initial=0.0))
+    checked_signs(variances, "variances", (1e-3 if header["dtype"] == "float32" else 1e-6) * scale)

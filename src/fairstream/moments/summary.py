@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fairstream.alignment import paired
 from fairstream.blocks import (
     MAX_GROUPS,
     GroupColumn,
@@ -24,7 +25,7 @@ from fairstream.blocks import (
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray, small_lapack
 from fairstream.moments import state as moments_state
-from fairstream.moments.checks import check_mergeable, checked_rows, checked_weights
+from fairstream.moments.checks import check_is_summary, check_mergeable, checked_rows, checked_weights
 from fairstream.moments.rows import (
     SEVERAL_SCATTERS,
     CentredRows,
@@ -36,7 +37,8 @@ from fairstream.moments.rows import (
 )
 from fairstream.moments.scatter import ExactScatter, Increment, SketchedScatter
 from fairstream.operators import SymmetricOperator
-from fairstream.persist import Arrays, Header, Storable, storable
+from fairstream.persist import Arrays, Header, PathLike, Storable, storable
+from fairstream.small_groups import warn_of_row_level
 
 
 @storable
@@ -114,7 +116,8 @@ class GroupMoments(Storable):
         X : array or sparse matrix (n, d)
             Any number of rows, dense (float, integer, uint8; any order; memory-mapped) or CSR/CSC.
         groups : optional
-            Sensitive features in any form that `encode_groups` takes. None: rows of no attribute.
+            Sensitive features in any form that `encode_groups` takes. None: rows of no attribute. A pandas
+            index of X and the labels is compared, see `fairstream.alignment.paired`.
         sample_weight : array (n,), optional
             Non-negative weights; an integer weight equals repetition.
 
@@ -125,6 +128,7 @@ class GroupMoments(Storable):
             breaks off.
         """
         self._refuse_restricted()
+        groups, sample_weight = paired(groups, X, "groups"), paired(sample_weight, X, "sample_weight")
         X = checked_rows(X, self.n_features, self.dtype, scale_known=self.total_variance > 0)
         columns = self._encoded(groups, X.shape[0])
         weights = checked_weights(sample_weight, X, self.dtype)
@@ -200,6 +204,7 @@ class GroupMoments(Storable):
 
         Exact moments: associative and commutative to rounding. Returns itself; `other` is not changed.
         """
+        check_is_summary(self, other)
         for summary in (self, other):
             summary._refuse_restricted()
         check_mergeable(self, other)
@@ -239,6 +244,11 @@ class GroupMoments(Storable):
     def copy(self) -> GroupMoments:
         """Return an independent copy."""
         return copy.deepcopy(self)
+
+    def save(self, path: PathLike) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
+        warn_of_row_level(self.group_counts, self.n_rows)
+        super().save(path)
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied)."""
@@ -287,6 +297,11 @@ class GroupMoments(Storable):
     def total_variance(self) -> float:
         """Exact trace of the total covariance (1/n)."""
         return float(self._scatter.traces()[0] / self._weights[0]) if self._weights[0] else 0.0
+
+    @property
+    def group_counts(self) -> dict[str, dict[Hashable, int | float]]:
+        """Rows (or sum of weights) of every group of every attribute."""
+        return {a: {label: self.count(a, label) for label in labels} for a, labels in self.groups.items()}
 
     def count(self, attribute: str, group: Hashable) -> int | float:
         """Rows (or sum of weights) of one group."""

@@ -34,9 +34,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
+from fairstream.alignment import paired
 from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, inner_product
 from fairstream.moments.rows import provisional_origin
 from fairstream.power.bases import random_basis
 from fairstream.power.groups import GroupLedger, NewGroups
@@ -50,11 +51,15 @@ from fairstream.power.steps import (
     centre_block,
     component_slots,
     component_step,
+    gap_columns,
     gap_slots,
     gap_step,
     group_slots,
     unfair_basis_of,
 )
+
+STILL = 0.01  # how far the last step over the whole data may move a subspace that counts as converged
+STILL_IN_BLOCKS = 0.3  # the same for blocks: fresh rows move even the best subspace, by their sampling error
 
 
 class FairPowerMethod(KnownSoFar):
@@ -138,6 +143,7 @@ class FairPowerMethod(KnownSoFar):
         self._P: FloatArray | None = None  # the open block's products with Q, one place per slot
         self._U: FloatArray | None = None if self.plan.unfair_steps else self._zeros(0)
         self._variances = np.zeros(self.plan.n_components)
+        self._moved: dict[str, float] = {}
 
     # Reading rows -----------------------------------------------------------------------------------
 
@@ -151,14 +157,14 @@ class FairPowerMethod(KnownSoFar):
         if sample_weight is not None:
             raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
         draft = self._draft()
-        draft._take_in(X, groups)
+        draft._take_in(X, paired(groups, X, "groups"))
         self.__dict__.update(draft.__dict__)  # one call into C, which no signal can divide
         return self
 
     def _draft(self) -> FairPowerMethod:
         """Return a method to work on: it shares what is only replaced, and copies what is written to."""
         draft = copy.copy(self)
-        draft._ledger = self._ledger.copy()
+        draft._ledger, draft._moved = self._ledger.copy(), dict(self._moved)
         draft._P = None if self._P is None else self._P.copy(order="F")
         return draft
 
@@ -231,6 +237,7 @@ class FairPowerMethod(KnownSoFar):
         elif isinstance(X, Iterator):
             raise ValueError("X can be read only once: pass an array or a source, or stream it with update")
         else:
+            groups = paired(groups, X, "groups")
             rows = checked_rows(X, self.plan.n_features, self.plan.dtype)
             source = [Block(rows, {} if groups is None else encode_groups(groups, rows.shape[0]))]
         work = self.copy()
@@ -325,15 +332,69 @@ class FairPowerMethod(KnownSoFar):
         centre_block(slots, ledger, Q, P)
         if self._U is None:
             self._Q = gap_step(slots, ledger, self._widths, Q, P)
+            if self._step + 1 == self.plan.unfair_steps and Q.shape[1]:
+                self._moved["unfair"] = self._gap_movement(Q, self._Q)
         else:
             self._Q, self._variances = component_step(self._U, Q, P, int(ledger.open_counts[0]))
+            if self.plan.block_size is not None or self._step + 1 == self.plan.total_steps:
+                self._moved["components"] = self._component_movement(Q, self._Q)
         del P, Q
         ledger.close()
         self._step += 1
+        if self._step in (self.plan.unfair_steps, self.plan.total_steps):
+            self._warn_of_movement()
         if self._U is None and self._step == self.plan.unfair_steps:
             self._U = unfair_basis_of(self._Q, ledger, with_means=self.plan.constraint != "covariance")
             self._Q = None
             self._warn_of_groups_without_rows()
+
+    @property
+    def convergence(self) -> dict[str, float]:
+        """How far the last step of each phase moved its subspace, from 0 (not at all) to 1 (a right angle).
+
+        The largest sine of the principal angles between the subspace before and after the step, of all
+        comparisons in phase "unfair": turns inside the subspace do not count. A phase that is not over is
+        missing ("components" of a stream is there after its first block), and so is "unfair" if it followed
+        means only. A large number says that the phase has not converged. A small one does not prove that
+        it has: neighbouring eigenvalues that are nearly equal are told apart in very small steps.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [9, 3, 1]
+        >>> method = FairPowerMethod(3, 1, constraint="none", power_steps=20, random_state=0).fit_full(X)
+        >>> bool(method.convergence["components"] < 1e-6)
+        True
+        """
+        return dict(self._moved)
+
+    def _gap_movement(self, before: FloatArray, after: FloatArray) -> float:
+        """Return how far the comparison that moved most did; the first step starts all from one basis."""
+        shared = self._step == 0
+        moved = [0.0]
+        for attribute, _, columns in gap_columns(self._ledger, self._widths):
+            old = slice(0, self._widths[attribute]) if shared else columns
+            moved.append(_largest_sine(before[:, old], after[:, columns]))
+        return max(moved)
+
+    def _component_movement(self, before: FloatArray, after: FloatArray) -> float:
+        """Return how far V moved, without the columns that no variance determines."""
+        known = int(np.count_nonzero(self._variances > np.finfo(before.dtype).eps * self._variances[0]))
+        return _largest_sine(before, after[:, :known])
+
+    def _warn_of_movement(self) -> None:
+        """Warn if the phase that ends with this step was still moving."""
+        phase = "components" if self._step == self.plan.total_steps else "unfair"
+        moved, whole = self._moved.get(phase, 0.0), self.plan.block_size is None
+        if moved <= (STILL if whole else STILL_IN_BLOCKS):
+            return
+        what = "unfair directions" if phase == "unfair" else "components"
+        warnings.warn(
+            f"the power method has not converged: the {what} still moved by {moved:.2g} (sine of an angle) "
+            f"in the last of {self.plan.power_steps[phase == 'components']} steps; raise power_steps"
+            f"{'' if whole else ' or block_size'}, or use solver='exact' or 'sketch'",
+            FairstreamWarning,
+            stacklevel=5,
+        )
 
     def _warn_of_groups_without_rows(self) -> None:
         for attribute, known in self._ledger.entries.items():
@@ -369,6 +430,14 @@ def _own_generator(random_state: Any) -> np.random.Generator:
     elif isinstance(random_state, np.random.Generator):
         random_state = int(random_state.integers(2**63))
     return np.random.default_rng(random_state)
+
+
+def _largest_sine(A: FloatArray, B: FloatArray) -> float:
+    """Return the largest sine of the principal angles from span B to span A, orthonormal columns both."""
+    if not B.shape[1]:
+        return 0.0
+    cosines = np.linalg.svd(inner_product(A, B).astype(np.float64), compute_uv=False)
+    return float(np.sqrt(max(1.0 - cosines[-1] ** 2, 0.0)))
 
 
 def _late_group(attribute: str, label: Hashable) -> str:

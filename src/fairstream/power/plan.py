@@ -103,14 +103,19 @@ class PowerPlan:
 
     def check_room(self, group_numbers: Mapping[str, int]) -> None:
         """Refuse where U, counted before dependent directions are known, leaves no room for V."""
-        size = 0
+        taken = dict.fromkeys(group_numbers, 0)
         for attribute, number in group_numbers.items() if self.unfair_steps else ():
-            size += self.width(attribute) * (1 if number == 2 else number)
-            size += number - 1 if self.constraint in ("mean", "all") else 0
+            taken[attribute] += self.width(attribute) * (1 if number == 2 else number)
+            taken[attribute] += number - 1 if self.constraint in ("mean", "all") else 0
+        size = sum(taken.values())
         if self.n_components + size > self.n_features:
+            shares = ", ".join(f"{name!r} up to {number}" for name, number in taken.items())
             raise ValueError(
                 f"n_components is {self.n_components} and there are up to {size} unfair directions, together "
-                f"more than the {self.n_features} features: lower n_components or n_unfair"
+                f"more than the {self.n_features} features ({shares}): lower n_components or n_unfair"
+                if size < self.n_features
+                else f"there are up to {size} unfair directions ({shares}) and {self.n_features} features, "
+                "which leaves none for any component: lower n_unfair, leave an attribute out, or add features"
             )
 
     @property

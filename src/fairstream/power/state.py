@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.errors import FairstreamFileError
+from fairstream.persist import checked_number, checked_orthonormal, checked_signs
 
 if TYPE_CHECKING:
     from fairstream.power.method import FairPowerMethod
@@ -37,6 +38,7 @@ def describe(method: FairPowerMethod) -> tuple[dict[str, Any], dict[str, NDArray
         "scatter": ledger.scatter,
         "open_squares": ledger.open_squares,
         "generator": method._generator.bit_generator.state,
+        "convergence": dict(method._moved),
     }
     arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
     arrays |= {"variances": method._variances, "Q": method._Q, "P": method._P, "U": method._U}
@@ -56,6 +58,8 @@ def rebuild(
         ledger = method._ledger
         method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
         method._generator.bit_generator.state = header["generator"]
+        moved = header.get("convergence", {})  # files from before it was measured have none
+        method._moved = {str(phase): float(sine) for phase, sine in moved.items()}
         groups = {int(entry): (str(attribute), label) for attribute, label, entry in header["groups"]}
         ledger.enlist(groups, attributes=header["attributes"])
         ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
@@ -67,11 +71,26 @@ def rebuild(
             np.array(arrays[name], order="F") if name in arrays else None for name in ("Q", "P", "U")
         )
         fits = _fits(method)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FairstreamFileError(f"power state cannot be read: {error!r}") from error
     if not fits:
         raise FairstreamFileError("power state has arrays that do not fit its header: the file is damaged")
+    _check_ranges(method)
     return method
+
+
+def _check_ranges(method: FairPowerMethod) -> None:
+    """Refuse counts and variances below zero, and bases that are not orthonormal."""
+    ledger = method._ledger
+    for name in ("counts", "open_counts"):
+        checked_signs(getattr(ledger, name), name)
+    for name in ("scatter", "open_squares"):
+        checked_number(getattr(ledger, name), name)
+    checked_signs(method._variances, "variances")
+    if method._U is not None:
+        checked_orthonormal(method._U.T, "the columns of the unfair basis")
+        if method._Q is not None and method._step > method.plan.unfair_steps:
+            checked_orthonormal(method._Q.T, "components", method._U.T)
 
 
 def _fits(method: FairPowerMethod) -> bool:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairstream.blocks import GroupColumn, encode_groups, label_order
+from fairstream.errors import FairstreamWarning
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = pc = None
 
 MAX_CATEGORIES = 10_000
+_MAX_LABEL = 1_000
 _TOO_MANY_TO_NAME = 5
 
 
@@ -31,7 +38,7 @@ def column_kind(arrow_type: Any) -> str:
         return "other" if column_kind(arrow_type.value_type) == "other" else "category"
     if types.is_string(arrow_type) or types.is_large_string(arrow_type):
         return "category"
-    if str(arrow_type) == "string_view":  # no predicate before pyarrow 16
+    if _is_string_view(arrow_type):
         return "category"
     return "empty" if types.is_null(arrow_type) else "other"
 
@@ -174,10 +181,22 @@ class CategoryColumn:
         if not any(self._counts.values()) and (self._impute or not self._given):
             raise ValueError(f"column {self.name!r} has no value at all: leave it out of features")
         if not self._given:
+            self._warn_of_identifiers()
             self._counts = {label: self._counts[label] for label in sorted(self._counts, key=label_order)}
         if self._impute:
             counts = np.array(list(self._counts.values()), dtype=np.float64)
             self._fill = counts / counts.sum()
+
+    def _warn_of_identifiers(self) -> None:
+        """Warn if nearly every row has a category of its own: such features say nothing of other rows."""
+        rows = sum(self._counts.values())
+        if (self.width >= 20 and self.width == rows) or (self.width > 100 and self.width > rows / 2):
+            warnings.warn(
+                f"column {self.name!r} has {self.width:,} categories in {rows:,} rows and becomes as many "
+                "features: if it is a name or an identifier, leave it out with features=[...]",
+                FairstreamWarning,
+                stacklevel=2,
+            )
 
     def _refuse_numbers_with_strangers(self) -> None:
         """Refuse text that is numbers but for a few values: a column that changed its type half-way."""
@@ -270,7 +289,8 @@ class TableEncoder:
         """Decide from the schema how each feature column is encoded."""
         if impute not in (None, "mean"):
             raise ValueError(f'impute is {impute!r}: pass "mean", or None to refuse missing values')
-        unused = [name for name in categories if name not in features]
+        chosen = {*features}
+        unused = [name for name in categories if name not in chosen]
         if unused:
             raise ValueError(f"categories names {unused[0]!r}, which is not a feature: leave it out")
         columns: list[NumberColumn | CategoryColumn] = []
@@ -365,7 +385,14 @@ class TableEncoder:
 def encode_labels(name: str, column: Any) -> GroupColumn:
     """Encode one sensitive column; nulls and NaN are unknown."""
     encoded = _plain(column).dictionary_encode()
-    groups = encode_groups({name: encoded.dictionary.to_pylist()}, len(encoded.dictionary))[name]
+    labels = encoded.dictionary.to_pylist()
+    for label in labels:
+        if isinstance(label, str) and len(label) > _MAX_LABEL:
+            raise ValueError(
+                f"sensitive column {name!r} holds a label of {len(label):,} characters, {label[:20]!r}...: "
+                "close the quote that was left open there, or name a column of groups"
+            )
+    groups = encode_groups({name: labels}, len(labels))[name]
     indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     # Entry -1 of the table serves the nulls.
     return GroupColumn(np.append(groups.codes, -1)[indices], groups.labels)
@@ -386,6 +413,10 @@ def missing_values(name: str, count: int, where: str) -> ValueError:
     )
 
 
+def _is_string_view(arrow_type: Any) -> bool:
+    return str(arrow_type) == "string_view"  # no predicate before pyarrow 16
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -395,10 +426,24 @@ def _is_number(text: str) -> bool:
 
 
 def _plain(column: Any) -> Any:
-    """One contiguous array without dictionary encoding."""
+    """One contiguous array without dictionary encoding or views."""
     if pa.types.is_dictionary(column.type):
+        if _is_string_view(column.type.value_type):
+            column = _without_views(column)
         column = column.cast(column.type.value_type)
+    if _is_string_view(column.type):  # few of Arrow's functions take one
+        column = column.cast(pa.large_string())
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _without_views(column: Any) -> Any:
+    """Return a dictionary-encoded column whose dictionary was string views as one of plain text."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    plain = [
+        pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.large_string()))
+        for chunk in chunks
+    ]
+    return pa.chunked_array(plain, pa.dictionary(column.type.index_type, pa.large_string()))
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:

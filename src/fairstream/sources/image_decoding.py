@@ -20,6 +20,7 @@ except ImportError:
     Image = None  # type: ignore[assignment]
 
 CHANNELS = {"rgb": 3, "grey": 1}
+_EIGHT_BITS = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
 Pixels = NDArray[np.uint8]
 
 
@@ -28,7 +29,8 @@ def decode(data: bytes, *, mode: str, resize: tuple[int, int] | None, max_pixels
 
     The size is read from the header and checked against `max_pixels` before anything is decoded. Grey is
     the luma of ITU-R 601. `resize` is (height, width), bilinear with antialiasing (Pillow).
-    Orientation tags are not applied.
+    Of 16 bits per channel the upper 8 are kept. Palettes and CMYK become RGB, an alpha channel is dropped.
+    Pixels of 32 bits have no known range and are refused. Orientation tags are not applied.
     """
     opened = None
     if _is_jpeg(data) and simplejpeg is not None:
@@ -36,8 +38,7 @@ def decode(data: bytes, *, mode: str, resize: tuple[int, int] | None, max_pixels
     else:
         opened, colours = _open(data), None
         width, height = opened.size
-    if height * width > max_pixels:
-        raise ValueError(f"it has {height} x {width} pixels, more than max_pixels={max_pixels:,}")
+    check_pixels(height, width, max_pixels)
     if opened is None and colours in ("YCbCr", "Gray", "RGB"):
         pixels = simplejpeg.decode_jpeg(data, colorspace="RGB" if mode == "rgb" else "GRAY")
     else:
@@ -54,6 +55,15 @@ def size_of(data: bytes) -> tuple[int, int]:
         return height, width
     width, height = _open(data).size
     return height, width
+
+
+def check_pixels(height: int, width: int, max_pixels: int) -> None:
+    """Refuse an image with too many pixels."""
+    if height * width > max_pixels:
+        raise ValueError(
+            f"it has {height} x {width} pixels, more than max_pixels={max_pixels:,} "
+            "(pass resize=(height, width), or a larger max_pixels)"
+        )
 
 
 def _is_jpeg(data: bytes) -> bool:
@@ -76,10 +86,25 @@ def _decode_with_pillow(opened: Any, mode: str) -> Pixels:
     try:
         # A JPEG decoded to "L" directly is its luma plane, the same that simplejpeg returns.
         opened.draft(wanted, opened.size)
-        pixels = np.asarray(opened if opened.mode == wanted else opened.convert(wanted))
+        image = _eight_bits(opened)
+        pixels = np.asarray(image if image.mode == wanted else image.convert(wanted))
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
     return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def _eight_bits(opened: Any) -> Any:
+    """Return an image of 8 bits per channel, which Pillow converts without clipping."""
+    if opened.mode in _EIGHT_BITS:
+        return opened
+    # Pillow reads grey PNG and PNM of 16 bits into 32, with the range that 16 bits have.
+    if opened.mode.startswith("I;16") or (opened.mode == "I" and opened.format in ("PNG", "PPM")):
+        values = np.asarray(opened).astype(np.uint16)
+        return Image.fromarray((values >> 8).astype(np.uint8))
+    raise ValueError(
+        f"its pixels have the mode {opened.mode!r}, whose range is not known: store them with 8 bits per "
+        "channel"
+    )
 
 
 def _resized(pixels: Pixels, resize: tuple[int, int]) -> Pixels:

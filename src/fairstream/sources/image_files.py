@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import stat
 import threading
 import zipfile
 import zlib
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 _LOCAL_HEADER = 30
+# Images are compressed already: what shrinks further than this, and is not small, is no image.
+_SMALL, _MAX_RATIO = 2**24, 100
 
 Read = Callable[[str], bytes]
 
@@ -41,14 +44,10 @@ class FolderFiles:
         return other
 
     @contextmanager
-    def reading(self) -> Iterator[Read]:
-        """Yield a function name -> bytes that any thread may call."""
-        folder = Path(self.place)
-
-        def read(name: str) -> bytes:
-            return (folder / name).read_bytes()
-
-        yield read
+    def reading(self, max_bytes: int) -> Iterator[Read]:
+        """Yield a function name -> bytes that any thread may call; larger files are refused."""
+        folder = self.place
+        yield lambda name: _read_regular(os.path.join(folder, name), max_bytes)
 
 
 class Member(NamedTuple):
@@ -69,6 +68,8 @@ class ZipFiles:
 
     def __init__(self, path: str) -> None:
         self.place = path
+        if not os.path.isfile(path):
+            raise ValueError(f"{path} is not a regular file: copy it to one")
         try:
             with zipfile.ZipFile(path) as archive:
                 infos = [info for info in archive.infolist() if is_image_name(info.filename)]
@@ -95,14 +96,25 @@ class ZipFiles:
         return other
 
     @contextmanager
-    def reading(self) -> Iterator[Read]:
-        """Yield a function name -> bytes that any thread may call."""
+    def reading(self, max_bytes: int) -> Iterator[Read]:
+        """Yield a function name -> bytes that any thread may call; larger files are refused."""
         with open(self.place, "rb", buffering=0) as file:
             read_at = _reader_at(file)
-            yield lambda name: self._read(read_at, name)
+            yield lambda name: self._read(read_at, name, max_bytes)
 
-    def _read(self, read_at: Callable[[int, int], bytes], name: str) -> bytes:
+    def _read(self, read_at: Callable[[int, int], bytes], name: str, max_bytes: int) -> bytes:
         member = self._members[name]
+        # The directory may promise anything: refuse before memory is set aside for it.
+        _check_size(member.size, max_bytes)
+        if member.stored_size > member.size + member.size // 8 + 4096:
+            raise ValueError(
+                f"the archive says that it takes {member.stored_size:,} bytes for {member.size:,}"
+            )
+        if member.size > max(_SMALL, _MAX_RATIO * member.stored_size):
+            raise ValueError(
+                f"its {member.stored_size:,} bytes unpack to {member.size:,}, which no image does: unpack it "
+                "and open the folder if it is one"
+            )
         header = read_at(_LOCAL_HEADER, member.header_offset)
         if header[:4] != b"PK\x03\x04":
             raise ValueError("its place in the archive holds something else")
@@ -146,6 +158,30 @@ def index_by_name(names: Sequence[str]) -> dict[str, str]:
     for base in twice:
         del index[base]
     return index | {name: name for name in names}
+
+
+def _read_regular(path: str, max_bytes: int) -> bytes:
+    """Read a regular file, or a link to one: a pipe would block, a device may never end."""
+    _check_regular(os.stat(path).st_mode)
+
+    def without_waiting(path: str, flags: int) -> int:
+        return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+    with open(path, "rb", opener=without_waiting) as file:
+        about = os.fstat(file.fileno())
+        _check_regular(about.st_mode)  # it may have been replaced
+        _check_size(about.st_size, max_bytes)
+        return file.read(about.st_size)
+
+
+def _check_regular(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise ValueError("it is not a regular file")
+
+
+def _check_size(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ValueError(f"it has {size:,} bytes, more than max_bytes={max_bytes:,}")
 
 
 def _uint16(data: bytes, offset: int) -> int:

@@ -21,6 +21,8 @@ def read_labels(
     CelebA's -1 and 1 become False and True; other tables keep their values. The table's order is kept.
     """
     if isinstance(attributes, str | os.PathLike):
+        if not os.fspath(attributes):
+            raise ValueError("attributes is an empty path: name a file")
         path = Path(attributes)
         if not path.exists():
             raise FileNotFoundError(f"attributes: {path} does not exist: check the path")

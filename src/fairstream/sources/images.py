@@ -15,7 +15,7 @@ import numpy as np
 
 from fairstream.blocks import Block, GroupColumn, encode_groups, take_rows
 from fairstream.sources.dividing import check_part, cut_groups
-from fairstream.sources.image_decoding import CHANNELS, Pixels, decode, size_of
+from fairstream.sources.image_decoding import CHANNELS, Pixels, check_pixels, decode, size_of
 from fairstream.sources.image_files import FolderFiles, Read, ZipFiles, index_by_name, open_files
 from fairstream.sources.image_labels import read_labels
 from fairstream.sources.labels import listed_names
@@ -23,6 +23,7 @@ from fairstream.sources.rows import check_block_size, default_block_size, reslic
 
 BLOCKS_TOGETHER = 4  # of the usual size, which would be too few images for full-speed products
 _IMAGES_PER_TASK = 16
+_MAX_PIXELS, _MAX_FEATURE_PIXELS = 50_000_000, 2**20
 
 
 @dataclass
@@ -59,8 +60,12 @@ class ImageSource:
         Decoding threads; by default as many as there are processors, at most 8.
     prefetch : int
         Blocks decoded ahead.
-    max_pixels : int
-        Refuse larger images, as told by their headers.
+    max_pixels : int, optional
+        Refuse larger images, as told by their headers. By default 50 million with `resize`; without it
+        1,048,576 (1024 x 1024), since every pixel is then a feature.
+    max_bytes : int
+        Refuse larger files, 128 MiB by default. Members of an archive that unpack to more than 16 MiB and a
+        hundred times their stored size are refused too, and so is what is not a regular file.
     on_error : {"raise", "skip"}
         What to do with a broken image. Skipped ones are counted in `n_skipped` and named in `skipped`.
 
@@ -81,7 +86,8 @@ class ImageSource:
         block_size: int | None = None,
         workers: int | None = None,
         prefetch: int = 2,
-        max_pixels: int = 50_000_000,
+        max_pixels: int | None = None,
+        max_bytes: int = 2**27,
         on_error: str = "raise",
         n_without_image: int = 0,
     ) -> None:
@@ -89,7 +95,8 @@ class ImageSource:
             raise ValueError(f'mode is {mode!r}: pass "rgb" or "grey"')
         if on_error not in ("raise", "skip"):
             raise ValueError(f'on_error is {on_error!r}: pass "raise" or "skip"')
-        for argument, value in (("workers", workers), ("prefetch", prefetch), ("max_pixels", max_pixels)):
+        numbers = {"workers": workers, "prefetch": prefetch, "max_pixels": max_pixels, "max_bytes": max_bytes}
+        for argument, value in numbers.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{argument} is {value!r}: pass a whole number, 1 or more")
         self._files, self._names, self._groups = files, list(names), groups
@@ -97,7 +104,8 @@ class ImageSource:
         self._resize = None if resize is None else _checked_size(resize)
         self._wished_block_size = check_block_size(block_size)
         self._workers = workers or min(8, _processors())
-        self._prefetch, self._max_pixels, self._on_error = prefetch, max_pixels, on_error
+        self._prefetch, self._max_bytes, self._on_error = prefetch, max_bytes, on_error
+        self._max_pixels = max_pixels or (_MAX_FEATURE_PIXELS if resize is None else _MAX_PIXELS)
         self._shape = self._resize
         self._skipped: set[str] = set()
         self._read_all = False
@@ -107,7 +115,7 @@ class ImageSource:
     def image_shape(self) -> tuple[int, int]:
         """Height and width, from `resize` or the header of the first image."""
         if self._shape is None:
-            with self._files.reading() as read:
+            with self._files.reading(self._max_bytes) as read:
                 self._shape = self._first_size(read)
         return self._shape
 
@@ -185,7 +193,7 @@ class ImageSource:
         return reslice(self._decoded(self.block_size), self.block_size)
 
     def _decoded(self, block_size: int) -> Iterator[Block]:
-        with self._files.reading() as read:
+        with self._files.reading(self._max_bytes) as read:
             pool = ThreadPoolExecutor(self._workers, thread_name_prefix="fairstream-decode")
             try:
                 ahead: deque[_Decoding] = deque()
@@ -246,7 +254,9 @@ class ImageSource:
     def _first_size(self, read: Read) -> tuple[int, int]:
         for name in self._names:
             try:
-                return size_of(read(name))
+                height, width = size_of(read(name))
+                check_pixels(height, width, self._max_pixels)
+                return height, width
             except (ValueError, OSError) as error:
                 if self._on_error == "raise":
                     raise self._unusable(name, error) from None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fairstream.alignment import paired
 from fairstream.blocks import Block, encode_groups
 from fairstream.matrices import check_matrix
 from fairstream.sources.arrays import check_shape_and_type
@@ -128,6 +129,7 @@ class IterableSource:
         else:
             raise ValueError(f"{place} is a {type(item).__name__}: {_WANTED}")
         check_matrix(X, place)
+        labels, target = paired(labels, X, f"labels of {place}"), paired(target, X, f"target of {place}")
         if not sp.issparse(X):
             X = np.asarray(X)
             check_shape_and_type(place, X.shape, X.dtype)

@@ -27,9 +27,9 @@ class _Kind(NamedTuple):
 _MATRIX = ("features", "target", "keep_sensitive")
 _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
 _STORE = ("features", "target", "key")
-_CSV = ("delimiter", "column_names", "column_types")
+_CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values")
 _NAMING = ("attributes", "name_column", "names")
-_DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "on_error")
+_DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "max_bytes", "on_error")
 _KINDS = {
     "array": _Kind("an array", "arrays", _MATRIX),
     "npy": _Kind("a .npy file", "arrays", _MATRIX),
@@ -38,11 +38,12 @@ _KINDS = {
     "parquet": _Kind("Parquet files", "tables", _TABLE),
     "csv": _Kind("a CSV file", "tables", (*_TABLE, *_CSV)),
     "hdf5": _Kind("an HDF5 file", "stores", _STORE),
-    "zarr": _Kind("a Zarr store", "stores", _STORE),
-    "store_object": _Kind("an h5py or zarr object", "stores", _STORE),
+    "zarr": _Kind("a Zarr store", "stores", (*_STORE, "missing_chunks")),
+    "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
     "images": _Kind("images", "images", (*_NAMING, *_DECODING)),
     "iterable": _Kind("an iterable", "iterables", ()),
 }
+OPTIONS = frozenset(name for kind in _KINDS.values() for name in kind.options)
 _SUFFIXES = {
     ".npy": "npy",
     ".npz": "npz",
@@ -100,10 +101,13 @@ def open_source(
           ``impute="mean"`` (a missing number becomes the column's mean, a missing category the shares of the
           categories). Categories not given, ``standardize`` and ``impute`` take one first pass. Or
           ``encoding``, another source's `encoding`, to turn columns into the very same features;
-        - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``;
+        - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``,
+          ``text_encoding`` ("latin-1" say; UTF-8 by default), ``newlines_in_values`` (True if quoted text has
+          line ends; else one is refused as the trace of a quote that was never closed);
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
+        - Zarr: ``missing_chunks`` ("raise", or "fill" to read the fill value where a chunk is not there);
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
-          ``max_pixels``, ``on_error``, see `fairstream.sources.images.ImageSource`.
+          ``max_pixels``, ``max_bytes``, ``on_error``, see `fairstream.sources.images.ImageSource`.
 
     Returns
     -------
@@ -130,6 +134,8 @@ def open_source(
             raise ValueError(f"{ignored[0]} does not apply to a source that is already open: leave it out")
         return data
     if isinstance(data, str | os.PathLike):
+        if not os.fspath(data):
+            raise ValueError('the path is empty: name a file, or pass "." for the current folder')
         data = Path(data)
         kind = _kind_of_path(data)
     else:
@@ -140,20 +146,24 @@ def open_source(
         listed = ", ".join(("sensitive", "block_size", *allowed))
         words = _KINDS[kind].words
         raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
-    return _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
+    source = _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
+    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # of a memory map
+    if isinstance(origin, str | Path):
+        source.path = Path(origin)  # type: ignore[attr-defined]  # so that no one writes over what it reads
+    return source
 
 
 def _opener(kind: str) -> Callable[..., BlockSource]:
     """Import only what the kind of data needs, so that extras stay optional."""
     words, module, _ = _KINDS[kind]
-    try:
-        opener: Callable[..., BlockSource] = getattr(
-            import_module(f"fairstream.sources.{module}"), f"open_{kind}"
-        )
-    except ImportError as error:
-        if module != "tables" or (error.name or "").split(".")[0] != "pyarrow":
-            raise
-        raise missing_extra("pyarrow", "tables", f"reading {words}") from None
+    if module == "tables":
+        try:
+            import pyarrow  # noqa: F401
+        except ModuleNotFoundError:
+            raise missing_extra("pyarrow", "tables", f"reading {words}") from None
+    opener: Callable[..., BlockSource] = getattr(
+        import_module(f"fairstream.sources.{module}"), f"open_{kind}"
+    )
     return opener
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,13 +45,37 @@ class HDF5Store:
         with file:
             yield file[self._within]
 
+    def array(self, opened: Any, name: str | None) -> Any:
+        """Return an array of the open group, the opened array itself for None; refuse one kept elsewhere.
+
+        A file could otherwise make any other file on the machine pass for numbers.
+        """
+        if name is not None and _is_external_link(opened, name):
+            raise self._elsewhere(name, opened.get(name, getlink=True).filename)
+        array = opened if name is None else opened[name]
+        sources = {source.file_name for source in array.virtual_sources()} if array.is_virtual else set()
+        outside = [*(entry[0] for entry in array.external or ()), *sorted(sources - {"."})]
+        if array.file.filename != opened.file.filename:  # a soft link that leads through an external one
+            outside.append(array.file.filename)
+        if outside:
+            raise self._elsewhere(name or array.name, outside[0])
+        return array
+
+    def _elsewhere(self, name: str, path: object) -> ValueError:
+        return ValueError(
+            f"{self.place}: {name!r} is kept in another file, {path}: copy it into this one, or open that one"
+        )
+
 
 class ZarrStore:
     """A Zarr group or array: a path, or an object of the zarr package."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, missing_chunks: str = "raise") -> None:
+        if missing_chunks not in ("raise", "fill"):
+            raise ValueError(f'missing_chunks is {missing_chunks!r}: pass "raise" or "fill"')
         self.place = store if isinstance(store, str) else f"the zarr {type(store).__name__}"
         self._store = store
+        self._missing_chunks = missing_chunks
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
@@ -69,6 +95,21 @@ class ZarrStore:
                 f"{self.place} cannot be read ({reason}): check that it is a Zarr store"
             ) from None
         yield opened
+
+    def array(self, opened: Any, name: str | None) -> Any:
+        """Return an array of the open group, the opened array itself for None; refuse one with gaps.
+
+        Zarr reads the fill value where a chunk is not there, be it lost or never written.
+        """
+        array = opened if name is None else opened[name]
+        missing, stored = (0, 0) if self._missing_chunks == "fill" else _missing_chunks(array)
+        if missing:
+            place = self.place if name is None else f"{self.place}[{name}]"
+            raise ValueError(
+                f"{place} lacks {missing:,} of {stored:,} chunks: write it again, or pass "
+                f'missing_chunks="fill" if they were left out since they hold only {array.fill_value}'
+            )
+        return array
 
 
 class StoreSource:
@@ -99,7 +140,7 @@ class StoreSource:
                     "pass the labels themselves"
                 )
             self._key = None if names is None else choose_key(store.place, names, key)
-            X = opened if self._key is None else opened[self._key]
+            X = store.array(opened, self._key)
             place = store.place if self._key is None else f"{store.place}[{self._key}]"
             check_shape_and_type(place, X.shape, np.dtype(X.dtype))
             self._shape = tuple(int(size) for size in X.shape)
@@ -158,22 +199,35 @@ class StoreSource:
 
     def _read(self) -> Iterator[Block]:
         with self._store.reading() as opened:
-            X = opened if self._key is None else opened[self._key]
             for start, stop in row_ranges(self._n_rows, self._rows_per_read):
                 span = slice(self._first + start, self._first + stop)
-                rows = np.asarray(X[span]).reshape(stop - start, -1)
+                rows = np.asarray(self._rows(opened, self._key, span)).reshape(stop - start, -1)
                 features = self._roles.block(rows, start).X
-                labels = {name: _values(opened[name][span]) for name in self._sensitive}
+                labels = {name: _values(self._rows(opened, name, span)) for name in self._sensitive}
                 groups = encode_groups(labels, stop - start) if labels else {}
-                target = None if self._target is None else _values(opened[self._target][span])
+                target = None if self._target is None else _values(self._rows(opened, self._target, span))
                 yield Block(features, groups, target)
+
+    def _rows(self, opened: Any, name: str | None, span: slice) -> Any:
+        array = opened if name is None else opened[name]
+        try:
+            return array[span]
+        except MemoryError:
+            raise
+        except Exception as error:  # every codec fails in its own way
+            place = self._store.place if name is None else f"{self._store.place}[{name}]"
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise ValueError(
+                f"{place} cannot be read in rows {span.start:,} to {span.stop - 1:,} ({reason}): "
+                "a chunk is damaged, write it again"
+            ) from error
 
     def _check_sibling(self, argument: str, name: str, names: list[str], opened: Any) -> None:
         if name not in names:
             raise ValueError(
                 f"{argument} names {name!r}, {self._store.place} holds {', '.join(names)}: name one of these"
             )
-        shape = tuple(opened[name].shape)
+        shape = tuple(self._store.array(opened, name).shape)
         if shape != self._shape[:1]:
             raise ValueError(
                 f"{argument} {name!r} has shape {shape}, X has {self._shape[0]:,} rows: "
@@ -186,16 +240,18 @@ def open_hdf5(path: Path, **options: Any) -> BlockSource:
     return _labelled(HDF5Store(str(path)), **options)
 
 
-def open_zarr(path: Path, **options: Any) -> BlockSource:
+def open_zarr(path: Path, *, missing_chunks: str = "raise", **options: Any) -> BlockSource:
     """Open a Zarr store on disk."""
-    return _labelled(ZarrStore(str(path)), **options)
+    return _labelled(ZarrStore(str(path), missing_chunks), **options)
 
 
 def open_store_object(data: Any, **options: Any) -> BlockSource:
     """Open a group or array of h5py or zarr."""
     if type(data).__module__.startswith("h5py"):
+        if "missing_chunks" in options:
+            raise ValueError("missing_chunks does not apply to an HDF5 file: leave it out")
         return _labelled(HDF5Store(data.file.filename, data.name), **options)
-    return _labelled(ZarrStore(data), **options)
+    return _labelled(ZarrStore(data, options.pop("missing_chunks", "raise")), **options)
 
 
 def array_names(opened: Any) -> list[str] | None:
@@ -204,7 +260,10 @@ def array_names(opened: Any) -> list[str] | None:
         return None
     if hasattr(opened, "array_keys"):
         return sorted(opened.array_keys())
-    return sorted(name for name, item in opened.items() if hasattr(item, "dtype"))
+    # An external link is listed unopened: whether it may be followed is decided when it is asked for.
+    return sorted(
+        name for name in opened if _is_external_link(opened, name) or hasattr(opened.get(name), "dtype")
+    )
 
 
 def _labelled(store: HDF5Store | ZarrStore, *, sensitive: object = None, **options: Any) -> BlockSource:
@@ -213,6 +272,26 @@ def _labelled(store: HDF5Store | ZarrStore, *, sensitive: object = None, **optio
     if sensitive is None or names is not None:
         return source
     return LabelledSource(source, sensitive, source.n_rows)
+
+
+def _is_external_link(opened: Any, name: str) -> bool:
+    return hasattr(opened.get(name, getlink=True), "filename")
+
+
+def _missing_chunks(array: Any) -> tuple[int, int]:
+    """Return how many chunks (shards, if it has them) a Zarr array lacks, and how many it should have."""
+    if not array.store.supports_listing:
+        return 0, 0
+    if array.shards is None:
+        return array.nchunks - array.nchunks_initialized, array.nchunks
+    import zarr
+
+    if tuple(int(part) for part in re.findall(r"\d+", zarr.__version__)[:3]) < (3, 1, 2):
+        return 0, 0  # these look for a file of each chunk in a shard
+    sizes = zip(array.shape, array.shards, array.chunks, strict=True)
+    grid = [(-(-length // shard), shard // chunk) for length, shard, chunk in sizes]
+    n_shards, chunks_per_shard = (math.prod(factors) for factors in zip(*grid, strict=True))
+    return n_shards - array.nchunks_initialized // chunks_per_shard, n_shards
 
 
 def _storage_rows(X: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 import glob
 import itertools
@@ -10,16 +11,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import numpy as np
 
 from fairstream.sources.encoding import column_kind
 
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv
+    import pyarrow.parquet
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = pc = pyarrow = None
+
 _READ_ROWS = 65_536
 _CSV_BYTES = 2**20
+_CSV_LINE = 2**26
 _BUFFER = 2**18
+_SHOWN = 60
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class TableReader(Protocol):
@@ -191,19 +202,28 @@ class _Piece(NamedTuple):
 
 
 class ParquetReader:
-    """One Parquet file or several, read row group by row group, only the columns asked for."""
+    """One Parquet file or several, read row group by row group, only the columns asked for.
+
+    Folders named "key=value" below `root` are Hive partitions: their keys are columns after those of the
+    files, numbers if every value is a whole number, else text.
+    """
 
     one_shot = False
 
-    def __init__(self, paths: Sequence[str], place: str) -> None:
+    def __init__(self, paths: Sequence[str], place: str, root: str) -> None:
         self.place = place
         self._paths = tuple(paths)
         self._first = self._paths[0]
         self._pieces: tuple[_Piece, ...] | None = None
         with self._open(self._first) as file:
-            self.schema = file.schema_arrow.remove_metadata()
+            schema = file.schema_arrow.remove_metadata()
             if len(self._paths) == 1:
                 self._pieces = (_Piece.of_file(self._first, file.metadata),)
+        fields, self._values = _hive_partitions(self._paths, root)
+        # A file that holds the key itself is believed.
+        keys = [field for field in fields if schema.get_field_index(field.name) < 0]
+        self._keys = frozenset(field.name for field in keys)
+        self.schema = pa.schema([*schema, *keys])
 
     @property
     def n_rows(self) -> int:
@@ -231,17 +251,32 @@ class ParquetReader:
             at += piece.kept
         other = copy.copy(self)
         other._pieces, other._paths = tuple(pieces), ()
+        other._values = {piece.path: self._values[piece.path] for piece in pieces if self._values}
         return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches, file after file in the order of their names."""
         schema = pa.schema([self.schema.field(name) for name in columns])
+        held = [name for name in columns if name not in self._keys]
+        held_schema = pa.schema([self.schema.field(name) for name in held])
         for piece in self._read_footers():
             with self._open(piece.path) as file:
-                _check_same_kinds(piece.path, file.schema_arrow, self._first, schema)
+                _check_same_kinds(piece.path, file.schema_arrow, self._first, held_schema)
                 with reading(piece.path):
-                    for batch in piece.batches(file, columns):
-                        yield _conform(batch.select(columns), schema)
+                    for batch in piece.batches(file, held):
+                        rows = _conform(batch.select(held), held_schema)
+                        yield rows if len(held) == len(columns) else self._with_keys(rows, piece.path, schema)
+
+    def _with_keys(self, batch: Any, path: str, schema: Any) -> Any:
+        """Add the columns that the folders of the file stand for."""
+        values = self._values[path]
+        arrays = [
+            pa.repeat(pa.scalar(values.get(field.name), field.type), batch.num_rows)
+            if field.name in self._keys
+            else batch.column(field.name)
+            for field in schema
+        ]
+        return pa.record_batch(arrays, schema=schema)
 
     def _read_footers(self) -> tuple[_Piece, ...]:
         """Return what there is to read, from the footers of the files where that is not known yet."""
@@ -270,7 +305,8 @@ class CsvReader:
     """A CSV file, plain or compressed, parsed as it streams.
 
     Types come from the first megabyte; whole numbers among the features are read as floats, so that a
-    decimal point further down does no harm. Anything else that changes type half-way is an error.
+    decimal point further down does no harm. Anything else that changes type half-way is an error. So is a
+    line end in a text value, the trace of a quote that was never closed, unless `newlines_in_values`.
     """
 
     one_shot = False
@@ -282,9 +318,13 @@ class CsvReader:
         delimiter: str | None = None,
         column_names: Sequence[str] | None = None,
         column_types: Mapping[str, str] | None = None,
+        text_encoding: str = "utf-8",
+        newlines_in_values: bool = False,
     ) -> None:
         self.place = path
         self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
+        self._text_encoding = _checked_codec(text_encoding)
+        self._newlines = newlines_in_values
         self._column_names = None if column_names is None else tuple(column_names)
         try:
             self._types = {name: pa.type_for_alias(alias) for name, alias in (column_types or {}).items()}
@@ -292,9 +332,19 @@ class CsvReader:
             raise ValueError(
                 f'column_types: {error}; use names such as "float64", "int64", "string"'
             ) from None
-        with self._stream() as stream, self._parsing(_first_lines(stream), None, self._types) as reader:
-            self.schema = reader.schema
-        absent = [name for name in self._types if name not in self.schema.names]
+        self._read_bytes = _CSV_BYTES
+        with self._stream() as stream:
+            head = _first_lines(stream, path)
+            # The parser wants whole lines in what it reads at a time, and many: each batch costs some time
+            # for every column.
+            longest = max(map(len, head.splitlines()), default=0)
+            self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
+            with self._parsing(pa.BufferReader(head), None, self._types) as reader:
+                self.schema = reader.schema
+                names = {*self.schema.names}  # decodes them
+        if delimiter is None and column_names is None:
+            self._refuse_other_delimiter()
+        absent = [name for name in self._types if name not in names]
         if absent:
             raise ValueError(f"column_types names {absent[0]!r}, {path} has {', '.join(self.schema.names)}")
 
@@ -309,14 +359,77 @@ class CsvReader:
         for name in as_float:
             if pa.types.is_integer(types[name]):
                 types[name] = pa.float64()
+        start = 0
         with self._stream() as stream, self._parsing(stream, columns, types) as reader:
-            yield from reader
+            for batch in reader:
+                if not self._newlines:
+                    self._refuse_line_ends(batch, start)
+                start += batch.num_rows
+                yield batch
+
+    def check_text(self, columns: Sequence[str]) -> None:
+        """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""
+        for name in columns:
+            if pa.types.is_binary(self.schema.field(name).type):
+                raise ValueError(self._not_decoded(f" in column {name!r}"))
 
     @contextmanager
     def _stream(self) -> Iterator[Any]:
+        try:
+            with pa.input_stream(self.place, compression="detect") as stream:
+                if self._text_encoding == "utf-8":
+                    yield stream
+                else:
+                    yield pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
+        except FileNotFoundError:
+            raise
+        except UnicodeError:
+            raise ValueError(self._not_decoded()) from None
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(self._unreadable(first_line(error))) from None
+
+    def _unreadable(self, reason: str) -> str:
+        if "invalid UTF8" in reason:
+            return self._not_decoded()
         way_out = "clean the file, or fix a type with column_types={name: type}"
-        with reading(self.place, way_out), pa.input_stream(self.place, compression="detect") as stream:
-            yield stream
+        if "straddl" in reason:
+            reason = f"it has a line of more than {self._read_bytes:,} bytes"
+            way_out = "check that it is a CSV file and that every quote is closed"
+        return f"{self.place} cannot be read: {reason}; {way_out}"
+
+    def _not_decoded(self, where: str = "") -> str:
+        return (
+            f"{self.place} is not {self._text_encoding.upper()} text{where}: name the encoding it was "
+            'written in, text_encoding="latin-1" for example'
+        )
+
+    def _refuse_other_delimiter(self) -> None:
+        """Refuse a header that is one column only because it was cut at the wrong character."""
+        if len(self.schema.names) != 1:
+            return
+        name = self.schema.names[0]
+        for other in ";\t|,":
+            if other in name and other != self._delimiter:
+                shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+                raise ValueError(
+                    f"{self.place} has one column, {shown!r}: pass delimiter={other!r} if that separates its "
+                    f"columns, delimiter={self._delimiter!r} if it does not"
+                )
+
+    def _refuse_line_ends(self, batch: Any, start: int) -> None:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+                continue
+            text = column.buffers()[2]
+            if text is None or not (np.frombuffer(text, dtype=np.uint8) == ord("\n")).any():
+                continue
+            row = pc.index(pc.match_substring(column, "\n"), True).as_py()
+            if row >= 0:
+                raise ValueError(
+                    f"{self.place}: column {name!r} holds a line end in row {start + row + 1:,} (the header "
+                    "not counted): close the quote that was left open there, or pass newlines_in_values=True "
+                    "if its values do have several lines"
+                )
 
     def _parsing(self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
         convert = pyarrow.csv.ConvertOptions(
@@ -325,8 +438,8 @@ class CsvReader:
             strings_can_be_null=True,
         )
         names = None if self._column_names is None else list(self._column_names)
-        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=_CSV_BYTES, column_names=names)
-        parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter)
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=self._read_bytes, column_names=names)
+        parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=self._newlines)
         return pyarrow.csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
 
 
@@ -339,6 +452,40 @@ def parquet_paths(pattern: str) -> list[str]:
     if path.exists():
         return [pattern]
     return sorted(glob.glob(pattern, recursive=True))
+
+
+def parquet_root(pattern: str) -> str:
+    """Return the folder below which "key=value" folders count: a glob's part before the first wildcard."""
+    path = Path(pattern)
+    if path.is_dir():
+        return pattern
+    if path.exists():
+        return str(path.parent)
+    fixed = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])
+    return str(Path(*fixed))
+
+
+def _hive_partitions(paths: Sequence[str], root: str) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+    """Return the keys of "key=value" folders as fields, and the values of every file.
+
+    Names, missing values and types are read as pyarrow's Hive partitioning reads them.
+    """
+    found: dict[str, dict[str, str | None]] = {}
+    for path in paths:
+        pairs = (part.partition("=") for part in Path(path).relative_to(root).parts[:-1] if "=" in part)
+        found[path] = {
+            unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs
+        }
+    columns = {}
+    for key in dict.fromkeys(itertools.chain.from_iterable(found.values())):
+        texts = pa.array([values.get(key) for values in found.values()], pa.string())
+        try:
+            columns[key] = texts.cast(pa.int32())
+        except pa.ArrowInvalid:
+            columns[key] = texts
+    lists = {key: column.to_pylist() for key, column in columns.items()}
+    values = {path: {key: lists[key][row] for key in lists} for row, path in enumerate(paths)}
+    return [pa.field(key, column.type) for key, column in columns.items()], values if lists else {}
 
 
 @contextmanager
@@ -357,16 +504,37 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
-def _first_lines(stream: Any) -> Any:
-    """Return whole lines from the first megabyte: the parser itself would read far ahead."""
-    head: bytes = stream.read(_CSV_BYTES)
-    while head.count(b"\n") < 2:
+def _checked_codec(text_encoding: str) -> str:
+    try:
+        "".encode(text_encoding)  # "hex" is a codec, but not of text
+        return codecs.lookup(text_encoding).name
+    except (LookupError, TypeError):
+        raise ValueError(
+            f'text_encoding is {text_encoding!r}: pass the name of a text encoding, such as "latin-1"'
+        ) from None
+
+
+def _first_lines(stream: Any, place: str) -> bytes:
+    """Return whole lines from the first megabyte: the parser itself would read far ahead.
+
+    If two lines are longer than that, return both; a line of more than `_CSV_LINE` bytes is refused.
+    """
+    parts: list[bytes] = []
+    ends = size = 0
+    while ends < 2:
         more = stream.read(_CSV_BYTES)
         if not more:
-            return pa.BufferReader(head)
-        head += more
+            return b"".join(parts)
+        parts.append(more)
+        ends += max(more.count(b"\n"), more.count(b"\r"))
+        size += len(more)
+        if size > (ends + 1) * _CSV_LINE:
+            raise ValueError(
+                f"{place} has a line of more than {_CSV_LINE:,} bytes, the limit: check that it is a CSV file"
+            )
+    head = b"".join(parts)
     # What follows the last line end may be half a line.
-    return pa.BufferReader(head[: head.rindex(b"\n") + 1])
+    return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
 
 
 def _check_same_kinds(path: str, schema: Any, first_path: str, expected: Any) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import os
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
+from fairstream.alignment import paired
 from fairstream.blocks import Block, BlockSource, encode_groups
 from fairstream.sources.dividing import check_part, rows_worth_a_task
 from fairstream.sources.encoding import TableEncoder, column_kind, encode_labels, target_values
@@ -23,7 +23,13 @@ from fairstream.sources.table_readers import (
     StreamReader,
     TableReader,
     parquet_paths,
+    parquet_root,
 )
+
+try:
+    import pyarrow as pa
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = None
 
 # pandas stores the row labels of a frame under such a name: identifiers, not features.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -86,6 +92,8 @@ class TableSource:
                 f"{reader.place} has no column left for the features: name them with features=[...]"
             )
         check_columns(reader, features=chosen)
+        if isinstance(reader, CsvReader):
+            reader.check_text([*chosen, *sensitive, *targets])
         check_labels(reader, sensitive)
         self._features = tuple(chosen)
         if encoding is not None:
@@ -190,14 +198,13 @@ class TableSource:
 
 def check_columns(reader: TableReader, **arguments: Sequence[str]) -> None:
     """Refuse names that the table does not have, or has twice."""
-    names = reader.schema.names
+    counts = Counter(reader.schema.names)
     for argument, asked in arguments.items():
         for name in asked:
-            if names.count(name) > 1:
-                raise ValueError(
-                    f"{reader.place} has {names.count(name)} columns named {name!r}: rename them"
-                )
-            if name not in names:
+            if counts[name] > 1:
+                raise ValueError(f"{reader.place} has {counts[name]} columns named {name!r}: rename them")
+            if not counts[name]:
+                names = reader.schema.names
                 listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
                 raise ValueError(f"{argument} names {name!r}, {reader.place} has {listed}: name one of these")
         if len({*asked}) < len(asked):
@@ -240,7 +247,7 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
         paths = parquet_paths(str(path))
         if not paths:
             raise FileNotFoundError(f"{path} matches no Parquet file: check the folder or the pattern")
-        return ParquetReader(paths, str(path))
+        return ParquetReader(paths, str(path), parquet_root(str(path)))
     kind = type(data).__module__.split(".")[0]
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -251,9 +258,9 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
     return StreamReader(data)
 
 
-def open_frame(data: Any, **options: Any) -> BlockSource:
+def open_frame(data: Any, *, sensitive: object = None, **options: Any) -> BlockSource:
     """Open a pandas, polars or pyarrow frame, or anything that gives an Arrow stream."""
-    return _labelled(table_reader(data), **options)
+    return _labelled(table_reader(data), sensitive=paired(sensitive, data, "sensitive"), **options)
 
 
 def open_parquet(path: Path, **options: Any) -> BlockSource:
@@ -267,10 +274,19 @@ def open_csv(
     delimiter: str | None = None,
     column_names: Sequence[str] | None = None,
     column_types: Mapping[str, str] | None = None,
+    text_encoding: str = "utf-8",
+    newlines_in_values: bool = False,
     **options: Any,
 ) -> BlockSource:
     """Open a CSV file, plain or compressed."""
-    reader = table_reader(path, delimiter=delimiter, column_names=column_names, column_types=column_types)
+    reader = table_reader(
+        path,
+        delimiter=delimiter,
+        column_names=column_names,
+        column_types=column_types,
+        text_encoding=text_encoding,
+        newlines_in_values=newlines_in_values,
+    )
     return _labelled(reader, **options)
 
 
@@ -286,5 +302,6 @@ def _labelled(reader: TableReader, *, sensitive: object = None, **options: Any) 
         )
     attributes = encode_groups(sensitive, reader.n_rows)
     # df["sex"] passed beside df: the column it came from is as sensitive as the labels are.
-    hidden = [name for name in attributes if name in reader.schema.names]
+    columns = {*reader.schema.names}
+    hidden = [name for name in attributes if name in columns]
     return LabelledSource(TableSource(reader, hidden=hidden, **options), attributes, reader.n_rows)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.optimize
 
+from fairstream.alignment import paired
 from fairstream.blocks import encode_groups
 from fairstream.linalg import FloatArray, eigh, orthonormalise, project_out, top_eigenvectors
 from fairstream.moments import GroupMoments
@@ -239,7 +240,7 @@ def _from_sample(
         raise ValueError(f"group is {group!r}: choose one of {[pair[1] for pair in pairs]}")
     attribute, group = chosen[0]
     X = np.asarray(sample[0], dtype=float) - moments.mean()
-    columns = encode_groups(sample[1], X.shape[0])
+    columns = encode_groups(paired(sample[1], sample[0], "sample[1]"), X.shape[0])
     labels = (columns[attribute] if attribute in columns else next(iter(columns.values()))).decode()
     known = np.array([label is not None for label in labels])
     inside = np.array([label == group for label in labels])

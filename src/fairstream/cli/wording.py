@@ -1,0 +1,226 @@
+r"""Puts the library's messages, which name Python arguments, into the words of one command.
+
+A rule that names an option applies only to commands that have it; for the others it says something else, or
+nothing. So no message tells anyone to type what the command would refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from collections.abc import Set as Collection
+from typing import NamedTuple
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+class Rule(NamedTuple):
+    """A pattern of the library's words, what to say instead, and what if the command lacks the options.
+
+    The options are those that `typed` names, and `needs`, on which its advice depends.
+    """
+
+    pattern: str
+    typed: str
+    otherwise: str = ""
+    needs: tuple[str, ...] = ()
+
+    def words(self, options: Collection[str]) -> str:
+        """Return what to say instead for a command with these options."""
+        return self.typed if options >= {*OPTION.findall(self.typed), *self.needs} else self.otherwise
+
+
+class Argument(NamedTuple):
+    """An argument of the library: the option that sets it, and its name for commands without that option."""
+
+    name: str
+    option: str
+    otherwise: str
+
+
+_CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
+_TO_ENCODE = ("--impute",)  # of just those commands that decide how columns become features
+
+RULES = (
+    # Sensitive attributes
+    Rule(
+        r"sensitive_features is missing: pass one label per row and attribute",
+        "no sensitive attribute is named: name its column with --sensitive",
+        "no sensitive attribute is named",
+    ),
+    Rule(
+        r', or constraint="none" for ordinary streaming PCA',
+        ", or pass --constraint none for ordinary streaming PCA",
+    ),
+    Rule(
+        r"no sensitive attribute was seen: pass sensitive_features",
+        "no sensitive attribute was seen: name its column with --sensitive",
+        "the moments hold no sensitive attribute: collect them again with fairstream moments --sensitive",
+    ),
+    Rule(r"open it with sensitive=\.\.\.", "name it with --sensitive", "name it when the moments are made"),
+    Rule(r"sensitive_features\[('(?:[^'\\]|\\.)*')\]", r"the sensitive attribute \1"),
+    Rule(r"without sensitive=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
+    # Tables
+    Rule(
+        r'pass impute="mean", drop those rows, or leave it out of features',
+        "pass --impute mean, drop those rows, or leave it out of --features",
+        "fill or drop those rows, or fit the model again with fairstream fit --impute mean",
+    ),
+    Rule(
+        rf"or fit again and list every category in {_CATEGORIES}",
+        r'or fit again and list every category in the JSON file of --categories: {"\1": [...]}',
+        r'or fit the model again with every category in the JSON file of fairstream fit --categories: {"\1": '
+        r"[...]}",
+    ),
+    Rule(
+        rf"(list every (?:category|value)) in {_CATEGORIES}",
+        r'\1 in the JSON file of --categories: {"\2": [...]}',
+        r"\1 when the model is fitted",
+    ),
+    Rule(r"leave it out of features", "leave it out of --features", "fit the model without it", _TO_ENCODE),
+    Rule(r"column_types=\{name: type\}", """--option 'column_types={"NAME": "TYPE"}'""", "another file"),
+    Rule(r"""delimiter=(['"].['"])""", r"--option delimiter=\1", "another delimiter"),
+    Rule(
+        r"has (\S*;\S*): name one of these",
+        r"has \1: name one of these, or pass --option 'delimiter=;' if that separates its columns",
+        r"has \1: name one of these",
+    ),
+    Rule(r"name them with features=\[\.\.\.\]", "name them with --features", "choose other data"),
+    Rule(r"pass it as encoding=\.\.\.", "encode it with --like", "open it like the model's"),
+    # Images
+    Rule(r"as attributes=\.\.\.", "with --attributes", "with its attributes"),
+    Rule(r"name_column=\.\.\.", "--option name_column=COLUMN", "the column of names"),
+    Rule(r"with key=\.\.\.", "with --option key=NAME", "in Python"),
+    Rule(r'on_error="skip"', "--option on_error=skip", "other images"),
+    Rule(r"resize=\(height, width\)", "--option resize=[HEIGHT,WIDTH]", "images of one size"),
+    Rule(r"use FairStreamingPCA", "leave out --channels", "use another model"),
+    # Solvers and passes
+    Rule(
+        r"a larger rank \(it is (\d+)\) or solver=\"exact\"",
+        r"a larger --rank (it is \1) or --solver exact",
+        r"moments of a larger rank (it is \1), or exact ones: fairstream moments without --rank",
+    ),
+    Rule(r"take a larger rank", "take a larger --rank", "collect moments of a larger rank"),
+    Rule(r"block_size=\(b, B\)", "--power-block b,B", "blocks of some size"),
+    Rule(r""", or pass on_empty_group=['"]zero['"]""", ""),
+    Rule(r"take a larger block_size", "take a larger --power-block", "take larger blocks"),
+    Rule(
+        r'use solver "exact", "sketch" or "auto"', "use --solver exact, sketch or auto", "use another solver"
+    ),
+    Rule(r"pass resume=True to go on", "pass --resume to go on", "resume it with fairstream fit --resume"),
+    Rule(r"resume=True goes on", "--resume goes on", "fairstream fit --resume goes on"),
+    Rule(r"checkpoint='((?:[^'\\]|\\.)*)' already", r"--checkpoint \1 already", r"\1 already"),
+    Rule(
+        r"(resume|every) is given without checkpoint",
+        r"--\1 is given without --checkpoint",
+        r"\1 is given alone",
+    ),
+    Rule(r"checkpoint holds a place", "--checkpoint holds a place", "a checkpoint holds a place"),
+    Rule(r"\(partition_rows, or more partitions\)", "(more files or row groups)"),
+    Rule(r" and partition_rows", ""),
+    Rule(r"client is ", "--workers is ", "the number of workers is "),
+    # Audits
+    Rule(r"raise downstream_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"leave y out", "leave --target out", "leave the target out"),
+    Rule(r"^y (has|is)", r"--target \1", r"the target \1"),
+    # What only Python can do
+    Rule(r", or pass an iterable of blocks", ""),
+    Rule(r", or a DataFrame(?: for mixed columns)?", ", or a table"),
+    Rule(r"open the data with fairstream\.sinks\.open_like, and fit models", "fit models"),
+    Rule(r"; a sample_weight counts as repetition.*", ""),
+    Rule(r" or sample_weight", ""),
+    Rule(r"n_features=(\d+)", r"\1 features"),
+    Rule(r"\bX (has|is)\b", r"the data \1"),
+    Rule(r"rescale X\b", "rescale the data"),
+)
+
+ARGUMENTS = (
+    Argument("n_components", "--n-components", "the number of components"),
+    Argument("n_unfair", "--n-unfair", "the number of unfair directions"),
+    Argument("constraint", "--constraint", "the constraint"),
+    Argument("directions", "--directions", "the choice of directions"),
+    Argument("solver", "--solver", "the solver"),
+    Argument("rank", "--rank", "the rank"),
+    Argument("block_size", "--power-block", "the rows of a step"),
+    Argument("power_steps", "--power-steps", "the steps"),
+    Argument("random_state", "--seed", "the seed"),
+    Argument("sensitive_features", "--sensitive", "the sensitive attributes"),
+    Argument("sensitive", "--sensitive", "the sensitive attributes"),
+    Argument("features", "--features", "the features"),
+    Argument("target", "--target", "the target"),
+    Argument("attributes", "--attributes", "the attributes"),
+    Argument("categories", "--categories", "the categories"),
+    Argument("standardize", "--standardize", "scaling"),
+    Argument("impute", "--impute", "filling missing values"),
+    Argument("min_group_size", "--min-group-size", "the least group size"),
+    Argument("sample_rows", "--sample", "the number of sampled rows"),
+    Argument("overwrite", "--overwrite", "replacing files"),
+    Argument("eps_optimality", "--eps-optimality", "the loss of variance"),
+    Argument("eps_fairness", "--eps-fairness", "the unfairness"),
+)
+
+_VALUE = r"""(?:"(?P<text>[^"]*)"|'(?P<label>[^']*)'|(?P<number>-?\d+(?:\.\d+)?)(?![\w/.]))"""
+
+
+class Wording:
+    """How the library's messages read for one command.
+
+    Parameters
+    ----------
+    options : set of str
+        All long options of the command.
+    typed : iterable of str
+        What was typed, file names above all: it is repeated as it is.
+
+    Examples
+    --------
+    >>> Wording({"--constraint", "--n-components"})('n_components=3: lower it, or use constraint="none"')
+    '--n-components 3: lower it, or use --constraint none'
+    >>> Wording(set())('n_components=3: lower n_components')
+    'the number of components 3: lower the number of components'
+    """
+
+    def __init__(self, options: Collection[str], typed: Iterable[str] = ()) -> None:
+        self._options = frozenset(options)
+        kept = sorted((re.escape(text) for text in typed if len(text) > 1), key=len, reverse=True)
+        names = "|".join(re.escape(argument.name) for argument in ARGUMENTS)
+        plain = "|".join(argument.name for argument in ARGUMENTS if "_" in argument.name)
+        self._tokens = re.compile(
+            "|".join(
+                [
+                    *(f"(?:{text})" for text in kept),
+                    r"'(?:[^'\\]|\\.)*'",  # a value from the data
+                    rf"(?<![\w./-])(?P<set>{names})=(?:{_VALUE}|(?P<flag>True)|(?P<none>None))",
+                    rf"^(?P<subject>{names})(?= (?:names|is|has|holds|does not)\b)",
+                    rf"(?<![\w./-])(?P<plain>{plain})(?![\w./=-])",
+                ]
+            )
+        )
+
+    def __call__(self, text: str) -> str:
+        """Return a message in the words of the command."""
+        text = re.sub(r"^(\w+) does not apply to (.*) \(options: ([\w, ]+)\)$", self._listed, text)
+        for rule in RULES:
+            text = re.sub(rule.pattern, rule.words(self._options), text)
+        return self._tokens.sub(self._token, text)
+
+    def _token(self, match: re.Match[str]) -> str:
+        name = match["set"] or match["subject"] or match["plain"]
+        if name is None:
+            return match[0]
+        argument = next(argument for argument in ARGUMENTS if argument.name == name)
+        words = argument.option if argument.option in self._options else argument.otherwise
+        if match["none"]:
+            return f"no {words}" if words.startswith("--") else f"{words} not given"
+        value = match["text"] or match["label"] or match["number"]
+        return words if value is None else f"{words} {value}"
+
+    def _listed(self, match: re.Match[str]) -> str:
+        names = [name for name in match[3].split(", ") if name != "encoding" or "--like" in self._options]
+        listed = ", ".join(map(self._option_of, names))
+        return f"{self._option_of(match[1])} does not apply to {match[2]} (options: {listed})"
+
+    def _option_of(self, name: str) -> str:
+        """Return how an option of `open_source` is typed."""
+        option = "--like" if name == "encoding" else f"--{name.replace('_', '-')}"
+        return option if option in self._options else f"--option {name}=..."

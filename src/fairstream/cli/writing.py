@@ -1,0 +1,150 @@
+"""What a command reads and what it writes, checked against each other before any work is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fairstream.outputs import check_apart, check_replaceable
+from fairstream.persist import check_target
+
+MODEL = frozenset({"FairSubspace", "ChannelSubspaces"})
+MOMENTS = frozenset({"GroupMoments"})
+# Where the context keeps what was typed, and the outputs as they were when the command began.
+TYPED = "fairstream.typed"
+_CHECKPOINT = "fairstream.checkpoint"
+_STATES = "fairstream.outputs"
+
+
+class NonEmptyPath(click.Path):
+    """A path; an empty one, as an unset variable of the shell leaves it, is not the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if os.fspath(value) == "":
+            self.fail("the path is empty: name a file or folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class InputPath(NonEmptyPath):
+    """A path that is read."""
+
+    def __init__(self, **checks: Any) -> None:
+        super().__init__(path_type=Path, **checks)
+
+    def paths(self, value: Path) -> list[Path]:
+        """List the paths that a value names."""
+        return [value]
+
+
+class InputInText(click.types.StringParamType):
+    """Text that may name a file to read: as a whole, or after an equals sign."""
+
+    def __init__(self, *, after_equals: bool) -> None:
+        self.after_equals = after_equals
+
+    def paths(self, value: str) -> list[Path]:
+        """List the paths that a value names."""
+        text = value.partition("=")[2].strip('"') if self.after_equals else value
+        return [Path(text)] if text else []
+
+
+class OutputPath(NonEmptyPath):
+    """A file that is written; files of these kinds are the command's own to replace."""
+
+    def __init__(self, kinds: Collection[str] = ()) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+        self.kinds = kinds
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; refuse one under which no file can be put."""
+        path = super().convert(value, param, ctx)
+        check_target(path)
+        return path
+
+
+class OutputFolder(NonEmptyPath):
+    """A folder that files are written to, beside others that may be there."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+
+class Command(click.Command):
+    """A command whose errors can repeat what was typed as it was typed."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Note what was typed, then run."""
+        values = (value for parameter in self.params for value in _values(ctx, parameter))
+        ctx.meta[TYPED] = [str(value) for value in values if isinstance(value, str | Path)]
+        ctx.meta[_CHECKPOINT] = ctx.params.get("checkpoint")
+        return super().invoke(ctx)
+
+
+class WritingCommand(Command):
+    """A command that writes: never over what it reads, and over a file of another only with --overwrite."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        words = "Replace output files that exist, whatever they are."
+        self.params.append(click.Option(["--overwrite"], is_flag=True, help=words))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Check all outputs, then run."""
+        overwrite = ctx.params.pop("overwrite")
+        inputs, outputs = [*_inputs(ctx)], [*_outputs(ctx)]
+        for option, path in outputs:
+            check_apart(path, inputs)
+            if isinstance(option.type, OutputPath) and not overwrite:
+                check_replaceable(path, option.type.kinds)
+        files = [path for option, path in outputs if isinstance(option.type, OutputPath)]
+        for position, path in enumerate(files):
+            if path.resolve() in [other.resolve() for other in files[:position]]:
+                raise click.UsageError(f"{path} is named by two options: name a file for each")
+        ctx.meta[_STATES] = {path: _state(path) for path in files}
+        return super().invoke(ctx)
+
+
+def unwritten(ctx: click.Context) -> list[Path]:
+    """List the outputs of the command that are as they were when it began."""
+    return [path for path, state in ctx.meta.get(_STATES, {}).items() if _state(path) == state]
+
+
+def checkpoint_folder(ctx: click.Context) -> Path | None:
+    """Return the folder for checkpoints that the command was given."""
+    folder: Path | None = ctx.meta.get(_CHECKPOINT)
+    return folder
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file is replaced."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _inputs(ctx: click.Context) -> Iterator[Path]:
+    for parameter in ctx.command.params:
+        if isinstance(parameter.type, InputPath | InputInText):
+            for value in _values(ctx, parameter):
+                yield from parameter.type.paths(value)
+
+
+def _outputs(ctx: click.Context) -> Iterator[tuple[click.Parameter, Path]]:
+    for parameter in ctx.command.params:
+        if isinstance(parameter.type, OutputPath | OutputFolder):
+            for path in _values(ctx, parameter):
+                yield parameter, path
+
+
+def _values(ctx: click.Context, parameter: click.Parameter) -> tuple[Any, ...]:
+    value = ctx.params.get(parameter.name or "")
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)

@@ -1,0 +1,340 @@
+"""What the command line says: in its own words, with options that exist, and nothing a terminal obeys."""
+
+import ast
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fairstream
+from fairstream.cli import main
+from fairstream.cli.answers import say
+from fairstream.cli.wording import ARGUMENTS, OPTION, RULES, Wording
+
+SOURCE = Path(fairstream.__file__).parent
+COMMAND = [sys.executable, "-m", "fairstream.cli"]
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def options_of(name):
+    return {option for parameter in main.commands[name].params for option in parameter.opts}
+
+
+def unknown_options(text, name):
+    """Return the options in a text that neither the command has nor the one whose line they stand in."""
+    for other in main.commands:
+        # `fairstream fit --impute mean` is a line of another command.
+        for line in re.findall(rf"fairstream {other}\b(?: with(?:out)?\b)?((?: --[a-z-]+)*)", text):
+            assert set(OPTION.findall(line)) <= options_of(other), text
+        text = re.sub(rf"fairstream {other}\b(?: with(?:out)?\b)?(?: --[a-z-]+)*", "", text)
+    return set(OPTION.findall(text)) - options_of(name)
+
+
+@pytest.fixture
+def table(tmp_path):
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{a},{b},{'mf'[s]}"
+        for a, b, s in zip(*rng.normal(size=(2, 60)), rng.integers(0, 2, 60), strict=True)
+    ]
+    (tmp_path / "d.csv").write_text("\n".join(["a,b,sex", *rows]))
+    return tmp_path / "d.csv"
+
+
+# Options that exist -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_a_message_never_names_an_option_that_the_command_lacks(name):
+    options = options_of(name)
+    for rule in RULES:
+        assert unknown_options(rule.words(options), name) == set(), rule.pattern
+    wording = Wording(options)
+    for argument in ARGUMENTS:
+        for text in (f"lower {argument.name}", f"pass {argument.name}=3", f"{argument.name} is 3: lower it"):
+            assert unknown_options(wording(text), name) == set(), text
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_no_message_of_the_library_becomes_one_with_an_option_that_the_command_lacks(name):
+    wording = Wording(options_of(name))
+    texts = messages()
+    assert len(texts) > 200
+    for text in texts:
+        assert unknown_options(wording(text), name) <= {"--option"}, text
+
+
+def messages():
+    """All texts of errors and warnings in the library, with the values left out."""
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        if path.is_relative_to(SOURCE / "cli"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and re.search(
+                r"Error$|\.warn$|Interrupted$", ast.unparse(node.func)
+            ):
+                parts = [
+                    p for p in ast.walk(node) if isinstance(p, ast.Constant) and isinstance(p.value, str)
+                ]
+                found.append("".join(part.value for part in parts))
+    return found
+
+
+def test_the_library_itself_names_options_only_with_their_command():
+    for text in messages():
+        assert unknown_options(text, "inspect") == set(), text
+
+
+def test_an_option_that_is_not_there_would_be_noticed():
+    assert unknown_options("pass --impute mean", "transform") == {"--impute"}
+    assert unknown_options("use fairstream fit --impute mean", "transform") == set()
+    with pytest.raises(AssertionError):
+        unknown_options("use fairstream transform --impute mean", "fit")
+
+
+def test_transform_does_not_advise_what_only_fit_can_do(table):
+    run("fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m"))
+    table.write_text(table.read_text() + "\n,1,m")
+    transform = ["transform", table.with_name("m"), table, "-o", table.with_name("z.npy")]
+    text = run(*transform, code=1).stderr
+    assert "pass --impute" not in text
+    assert "fairstream fit --impute mean" in text
+    fit = run("fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("n"), code=1)
+    assert "pass --impute mean" in fit.stderr
+
+
+# No Python ----------------------------------------------------------------------------------------
+
+
+def test_the_command_line_does_not_speak_python(table):
+    fit = ["fit", table, "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    assert "name its column with --sensitive" in run(*fit, code=1).stderr
+    assert "--sensitive names 'gender'" in run(*fit, "-s", "gender", code=1).stderr
+    (table.parent / "categories.json").write_text('{"sex": ["m"]}')
+    listed = [*fit, "-s", "b", "--categories", table.parent / "categories.json"]
+    assert 'in the JSON file of --categories: {"sex": [...]}' in run(*listed, code=1).stderr
+    table.write_text("a,b,sex\n1,2\n")
+    text = run(*fit, "-s", "sex", code=1).stderr
+    assert """--option 'column_types={"NAME": "TYPE"}'""" in text
+    table.write_text("a;b;sex\n1;2;m\n")
+    assert "--option 'delimiter=;'" in run(*fit, "-s", "sex", code=1).stderr
+    assert "--option key=... does not apply" in run(*fit, "-s", "sex", "--option", "key=x", code=1).stderr
+
+
+def test_what_was_typed_and_what_the_data_holds_is_not_translated():
+    wording = Wording({"--rank", "--n-unfair"}, ["n_unfair=1/rank is 3.csv"])
+    assert wording("n_unfair=1/rank is 3.csv does not exist") == "n_unfair=1/rank is 3.csv does not exist"
+    assert wording("column 'n_unfair' has no value") == "column 'n_unfair' has no value"
+    assert wording("rank=5: lower n_unfair") == "--rank 5: lower --n-unfair"
+
+
+@pytest.mark.parametrize("name", ["encoding", "sensitive", "block_size", "client", "nonsense"])
+def test_an_option_that_is_none_for_files_is_refused_in_words(table, name):
+    result = run(
+        "fit", table, "-s", "sex", "-k", 1, "-o", table.with_name("m"), "--option", f"{name}=latin-1", code=2
+    )
+    assert "TypeError" not in result.stderr
+    assert name in result.stderr
+    if name == "encoding":
+        assert "--option text_encoding=latin-1" in result.stderr
+
+
+# Numbers and paths at the edge --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--power-steps", "0"),
+        ("--power-steps", "0,5"),
+        ("--power-steps", "-1"),
+        ("--power-block", "0"),
+        ("--power-block", "1,2,3"),
+        ("--block-size", "0"),
+        ("--rank", "0"),
+        ("--every", "0"),
+        ("--workers", "0"),
+        ("--workers", "1" + "0" * 21),
+        ("--n-components", "0"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_not_replaced(table, option, value):
+    fit = ["fit", table, "-s", "sex", "-o", table.with_name("m"), "--solver", "power"]
+    assert option in run(*fit, option, value, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "", "-s", "sex", "-k", "1", "-o", "m"],
+        ["fit", ".", "-s", "sex", "-k", "1", "-o", ""],
+        ["fit", ".", "-s", "sex", "-k", "1", "-o", "m", "--checkpoint", ""],
+        ["transform", "", "d.csv", "-o", "z.npy"],
+        ["merge", "a", "", "-o", "m"],
+        ["inspect", ""],
+        ["demo", "--folder", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(arguments):
+    assert "path is empty" in run(*arguments, code=2).stderr
+
+
+# Terminals ----------------------------------------------------------------------------------------
+
+STEERING = "\x1b]0;pwned\x07\x9b31m\u202e"
+
+
+def assert_harmless(text):
+    assert "pwned" in text
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+
+
+def test_nothing_from_data_steers_the_terminal(table):
+    fit = ["-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    named = table.with_name(f"{STEERING}.csv")
+    head, *rows = table.read_text().splitlines()
+    named.write_text("\n".join([head.replace("a", STEERING), *rows[:-1], "1,2,3,4"]), encoding="utf-8")
+    assert_harmless(run("fit", named, *fit, code=1).stderr)  # a bad row, and the file's name
+    assert_harmless(run("--debug", "fit", named, *fit, code=1).stderr)
+    table.write_text("\n".join([head.replace("a", STEERING), *rows]), encoding="utf-8")
+    assert_harmless(run("fit", table, "-s", "gender", *fit[2:], code=1).stderr)  # names of columns
+    run("fit", table, *fit)
+    table.write_text("\n".join([head.replace("a", f"={STEERING}"), *rows]), encoding="utf-8")
+    run("fit", table, *fit)
+    warning = run("erase", table.with_name("m"), table, "-o", table.with_name("e.csv")).stderr
+    assert "Warning" in warning
+    assert_harmless(warning)
+    assert_harmless(run("fit", table, f"--{STEERING}", code=2).stderr)
+    assert_harmless(run(f"--{STEERING}", code=2).stderr)
+
+
+def test_our_own_layout_is_kept(capsys):
+    say("a\tb\n\x1bc")
+    assert capsys.readouterr().out == "a\tb\n\\x1bc\n"
+
+
+def test_only_say_prints():
+    for path in (SOURCE / "cli").glob("*.py"):
+        calls = re.findall(r"\b(?:click\.s?echo|print)\(", path.read_text(encoding="utf-8"))
+        assert len(calls) == (path.name == "answers.py"), path.name
+
+
+# Exit codes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), 74),
+        (PermissionError(errno.EACCES, "Permission denied"), 74),
+        (FileNotFoundError(errno.ENOENT, "No such file"), 1),
+        (FileNotFoundError("x does not exist: check the path"), 1),
+        (ValueError("no"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes_tell_errors_apart_and_are_documented(table, monkeypatch, error, code):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("fairstream.cli.learning.fit_source", fail)
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    assert "Traceback" not in run(*fit, code=code).output
+    documented = re.findall(r"^\| (\d+) \|", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)
+    assert documented == ["0", "1", "2", "74", "130", "143"]
+
+
+def test_a_full_disk_behind_another_error_is_still_a_full_disk(table, monkeypatch):
+    def fail(*_, **__):
+        try:
+            raise OSError(errno.EIO, "Input/output error")
+        except OSError:
+            raise ValueError("d.csv cannot be read") from None
+
+    monkeypatch.setattr("fairstream.cli.learning.fit_source", fail)
+    run("fit", table, "-s", "sex", "-k", 1, "-o", table.with_name("m"), code=74)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_ctrl_c_says_what_is_kept(table, monkeypatch, checkpoint):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairstream.cli.learning.fit_source", stop)
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-o", table.with_name("m")]
+    text = run(*fit, *(["--checkpoint", table.with_name("c")] if checkpoint else []), code=130).stderr
+    assert f"{table.with_name('m')} not written" in text
+    assert ("only what" in text) if checkpoint else ("nothing is kept of this fit" in text)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slow")
+    rng = np.random.default_rng(0)
+    np.save(folder / "X.npy", rng.normal(size=(20_000, 20)))
+    np.save(folder / "sex.npy", rng.integers(0, 2, 20_000))
+    how = ["-s", f"sex={folder / 'sex.npy'}"]
+    run("fit", folder / "X.npy", *how, "-k", 3, "-o", folder / "m")
+    return folder
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stopped_transform_leaves_no_draft_and_says_so(slow, tmp_path, number, code):
+    out = tmp_path / "z.npy"
+    line = [*COMMAND, "transform", slow / "m", slow / "X.npy", "--block-size", "1", "-o", out]
+    process = subprocess.Popen([*map(str, line)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".z.npy*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "z.npy not written" in errors
+    assert "Traceback" not in errors
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_while_importing_is_quiet_and_130(tmp_path):
+    # A module that the command imports and that takes long, told apart by a file that it makes.
+    (tmp_path / "threadpoolctl.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(tmp_path / 'here')!r}).touch()\ntime.sleep(60)\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), str(SOURCE.parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [*COMMAND, "--help"], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "here").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == ""
+
+
+def test_importing_the_library_leaves_ctrl_c_alone():
+    code = "import signal, fairstream; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_click_still_runs_commands_within_programs(tmp_path):
+    with pytest.raises(click.UsageError):
+        main(["inspect"], standalone_mode=False)
