@@ -18,6 +18,8 @@ from fairstream.linalg import (
 )
 from fairstream.operators import SymmetricOperator
 
+NO_VARIANCE = 1e-13  # of the total: what is below is rounding
+
 
 def leading_outside(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
     """Return k orthonormal columns outside U along which the covariance is largest, signs fixed.
@@ -46,7 +48,7 @@ def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> Floa
     else:
         values, V = eigh(projected)
     values, V = values[::-1][:k], V[:, ::-1][:, :k]
-    return _filled_up(U, V[:, values > 1e-13 * bottom], k)
+    return _filled_up(U, V[:, values > NO_VARIANCE * bottom], k)
 
 
 def _filled_up(U: FloatArray, V: FloatArray, k: int) -> FloatArray:
@@ -69,7 +71,9 @@ def _leading_sketched(covariance: SymmetricOperator, U: FloatArray, k: int) -> F
     usable = values > (1e-4 if U.dtype == np.float32 else 1e-8)
     lengths = np.sqrt(values[usable])
     core = (vectors[:, usable] * lengths).T @ covariance.core @ (vectors[:, usable] * lengths)
-    _, inner = eigh((core + core.T) / 2)
+    variances, inner = eigh((core + core.T) / 2)
+    bottom = max(covariance.trace(), np.finfo(float).tiny)
+    inner = inner[:, variances > NO_VARIANCE * bottom]
     chosen = (vectors[:, usable] / lengths) @ inner[:, ::-1][:, :k]
     V = covariance.expand(chosen) - U @ (inside.T @ chosen).astype(U.dtype)
     return _filled_up(U, V, k)
