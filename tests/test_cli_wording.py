@@ -134,7 +134,7 @@ def test_the_command_line_does_not_speak_python(table):
     text = run(*fit, "-s", "sex", code=1).stderr
     assert """--option 'column_types={"NAME": "TYPE"}'""" in text
     table.write_text("a;b;sex\n1;2;m\n")
-    assert "--option 'delimiter=;'" in run(*fit, "-s", "sex", code=1).stderr
+    assert "--option delimiter=';'" in run(*fit, "-s", "sex", code=1).stderr
     assert "--option key=... does not apply" in run(*fit, "-s", "sex", "--option", "key=x", code=1).stderr
 
 

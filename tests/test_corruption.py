@@ -202,7 +202,7 @@ def test_a_model_of_many_named_features_and_groups_is_within_proportion(tmp_path
     X, g = rng.normal(size=(2_000, 2)), rng.permutation(2_000) % 1_000
     moments = GroupMoments(2).update(X, {"zip, code": [f"[{g}, {g})" for g in g], "b": g, "c": g % 500})
     solve(moments, 1, constraint="none").save(tmp_path / "groups")
-    assert len(load(tmp_path / "groups").group_counts["b"]) == 1_000
+    assert len(load(tmp_path / "groups").groups["b"]) == 1_000
     wide = GroupMoments(d, 4, np.float32).update(rng.normal(size=(50, d)), {"sex": ["f", "m"] * 25})
     wide.feature_names = tuple(f"income = ({j}, {j + 1}], k, [a, b]" for j in range(d))
     wide.encoding = {"columns": {name: {"mean": 0.5, "std": 1.5} for name in wide.feature_names}}
