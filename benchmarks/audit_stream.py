@@ -47,8 +47,8 @@ def write_parquet(path: Path, n_rows: int, d: int) -> None:
 
 def audit_file(path: Path, d: int, probes: list[str]) -> dict[str, float]:
     from fairstream import FairStreamingPCA
-    from fairstream.audit import audit
-    from fairstream.sources import open_source
+    from fairstream.auditing import audit
+    from fairstream.data import open_source
 
     X, sex = draw_rows(np.random.default_rng(0), 20_000, d)
     model = FairStreamingPCA(10, n_unfair=4).fit(X, sensitive_features={"sex": np.array(["f", "m"])[sex]})

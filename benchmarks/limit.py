@@ -47,8 +47,8 @@ from ratios import Ratio, Ratios, machine, rows_of_table, save, table, write_pag
 from threadpoolctl import threadpool_limits
 
 from fairstream import FairStreamingPCA, GroupMoments
+from fairstream.data import open_source
 from fairstream.power import FairPowerMethod
-from fairstream.sources import open_source
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "limit.json"

@@ -56,8 +56,8 @@ import json, re, sys, time
 from pathlib import Path
 import numpy as np
 import fairstream
-from fairstream.fitting import fit_source
-from fairstream.sources import open_source
+from fairstream.streaming.fit import fit_source
+from fairstream.data import open_source
 
 
 class Timed:

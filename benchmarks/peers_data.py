@@ -13,11 +13,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from fairstream.blocks import Block
+from fairstream.data import open_source
+from fairstream.data.blocks import Block
+from fairstream.data.cutting import cut_block
 from fairstream.datasets import CelebA, paper_split
 from fairstream.datasets.synthetic import SyntheticStream
-from fairstream.sources import open_source
-from fairstream.sources.rows import cut_block
 
 ROOT = Path(__file__).parents[1]
 ATTRIBUTE = "group"

@@ -174,7 +174,7 @@ def rival(name: str, **parameters: Any) -> Fit:
 
 def ours(solver: str) -> Fit:
     def fit(data: Any, k: int, m: int) -> Embed:
-        from fairstream.fitting import fit_source
+        from fairstream.streaming.fit import fit_source
 
         parameters: dict[str, Any] = {"n_components": k, "n_unfair": m, "solver": solver}
         if solver == "power":  # one pass: ten steps for each of the two phases
@@ -185,7 +185,7 @@ def ours(solver: str) -> Fit:
     return fit
 
 
-OURS = ("fairstream.fitting", "fairstream.sources")
+OURS = ("fairstream.streaming.fit", "fairstream.data")
 RIVALS = ("fairstream.baselines",)
 SKLEARN = ("sklearn.decomposition",)
 

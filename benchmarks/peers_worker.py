@@ -71,8 +71,8 @@ def warm_up(fit: Any, data: WorkloadData) -> None:
 
 def quality(embed: Embed, X: Any, groups: np.ndarray, facts: dict[str, float]) -> dict[str, float]:
     """Measure an embedding of rows nobody has seen; gaps as shares of the gaps of the rows themselves."""
-    from fairstream.audit.metrics import covariance_gap, mean_gap
-    from fairstream.audit.probes import probe
+    from fairstream.auditing.measure.metrics import covariance_gap, mean_gap
+    from fairstream.auditing.measure.probes import probe
 
     Z = np.asarray(embed(X, groups), dtype=float)
     auc = probe(Z, groups, "linear").auc

@@ -38,9 +38,9 @@ from distributed import Client
 from threadpoolctl import threadpool_limits
 
 from fairstream import FairStreamingPCA, collect_moments
-from fairstream.distributed import fit_dask
-from fairstream.distributed.clients import local_cluster
-from fairstream.sources import open_source
+from fairstream.data import open_source
+from fairstream.streaming.dask import fit_dask
+from fairstream.streaming.dask.clients import local_cluster
 
 GOAL = 1.7
 QUIETEST = 3

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 
-from fairstream.audit.downstream import classifiers
-from fairstream.audit.metrics import demographic_parity_difference
+from fairstream.auditing.measure.downstream import classifiers
+from fairstream.auditing.measure.metrics import demographic_parity_difference
 
 SHORT = {"kernel SVM": "ksvm", "linear SVM": "lsvm", "MLP": "mlp"}
 # Matlab's fitcsvm stops after this many iterations; unscaled rows of Adult need more than the audit allows.

@@ -22,8 +22,8 @@ from uci_cells import NAMES, Cells, gathered
 from uci_costs import KS, run_one
 from uci_measure import CELLS, embedded_file
 
-from fairstream.audit import run_probes
-from fairstream.audit.metrics import explained_variance_ratio
+from fairstream.auditing import run_probes
+from fairstream.auditing.measure.metrics import explained_variance_ratio
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "uci_leakage.json"

@@ -15,9 +15,9 @@ import numpy as np
 from uci_classify import Scorer
 from uci_methods import Embedded, methods, plain_components
 
-from fairstream.audit.metrics import explained_variance_ratio
-from fairstream.audit.mmd import mmd2
-from fairstream.distances import median_squared_distance
+from fairstream.auditing.measure.metrics import explained_variance_ratio
+from fairstream.auditing.measure.mmd import mmd2
+from fairstream.linalg.kernels import median_squared_distance
 
 CACHE = Path(__file__).parent / "cache"
 CELLS, EMBEDDED = CACHE / "uci", CACHE / "uci_embedded"

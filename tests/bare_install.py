@@ -61,7 +61,7 @@ def test_no_extra_is_installed():
 def test_every_module_imports():
     # A module named __main__ runs when it is imported.
     names = [found.name for found in pkgutil.walk_packages(fairstream.__path__, "fairstream.")]
-    assert "fairstream.distributed.fit" in names
+    assert "fairstream.streaming.dask.fit" in names
     for name in names:
         if not name.endswith("__main__"):
             importlib.import_module(name)

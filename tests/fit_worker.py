@@ -7,9 +7,9 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fairstream.fitting import fit_source
-from fairstream.interrupts import FitInterrupted
-from fairstream.sources import open_source
+from fairstream.data import open_source
+from fairstream.streaming.fit import fit_source
+from fairstream.streaming.signals import FitInterrupted
 
 ROWS, FEATURES, BLOCK = 3_000, 24, 50
 PAUSE = 0.003

@@ -11,9 +11,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fairstream import FairImagePCA, FairStreamingPCA, FairstreamWarning, GroupMoments, open_source
-from fairstream.alignment import paired
-from fairstream.audit import audit
+from fairstream.auditing import audit
 from fairstream.baselines import KleindessnerFairPCA
+from fairstream.data.alignment import paired
 from fairstream.power import FairPowerMethod
 
 N, D = 400, 12

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairstream.audit import metrics, mmd
-from fairstream.distances import median_squared_distance
+from fairstream.auditing import metrics, mmd
+from fairstream.linalg.kernels import median_squared_distance
 
 
 @pytest.fixture

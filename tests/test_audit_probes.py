@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fairstream.audit.probes import PROBES, auc_with_variance, probe, run_probes
+from fairstream.auditing.measure.probes import PROBES, auc_with_variance, probe, run_probes
 
 
 def uninformative(seed, n_rows=200, n_columns=4):
@@ -50,7 +50,7 @@ def test_nonlinear_probes_see_a_difference_of_spread_that_a_linear_one_misses(ki
 
 
 def test_the_kernel_probe_changes_to_sampled_features_for_many_rows(monkeypatch):
-    from fairstream.audit import probes
+    from fairstream.auditing import probes
 
     Z, groups = uninformative(0, n_rows=300)
     Z[:, 1] += 4 * groups

@@ -12,9 +12,9 @@ import pytest
 from sklearn.decomposition import PCA
 
 from fairstream import FairStreamingPCA
-from fairstream.audit import audit
-from fairstream.audit.markup import shown, tag
-from fairstream.audit.report import FORMAT_VERSION
+from fairstream.auditing import audit
+from fairstream.auditing.render.markup import shown, tag
+from fairstream.auditing.report import FORMAT_VERSION
 
 HOSTILE = '<script>document.title="owned"</script>"\'&</style>'
 
@@ -36,7 +36,7 @@ def report():
 def test_json_is_the_whole_tree_with_stable_keys(report):
     tree = json.loads(report.to_json())
     assert tree == report.to_dict()
-    assert (tree["format"], tree["format_version"]) == ("fairstream.audit", FORMAT_VERSION)
+    assert (tree["format"], tree["format_version"]) == ("fairstream.auditing", FORMAT_VERSION)
     assert [*tree] == [
         "format", "format_version", "title", "warnings", "data", "models", "raw", "frontier",
         "frontier_fitted_on", "parameters", "fairstream_version",

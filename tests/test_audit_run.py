@@ -12,15 +12,15 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 from fairstream import FairStreamingPCA, GroupMoments, fair_components
-from fairstream.audit import audit, downstream, metrics, run
-from fairstream.audit.mmd import mmd2
-from fairstream.audit.stream import ArrayBlocks, survey
-from fairstream.audit.suppression import rare_combinations
-from fairstream.blocks import Block, encode_groups, take_rows
-from fairstream.distances import median_squared_distance
-from fairstream.fitting import fit_source
-from fairstream.sinks import open_like
-from fairstream.sources import open_source
+from fairstream.auditing import audit, downstream, metrics, run
+from fairstream.auditing.measure.mmd import mmd2
+from fairstream.auditing.measure.suppression import rare_combinations
+from fairstream.auditing.stream import ArrayBlocks, survey
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, encode_groups, take_rows
+from fairstream.linalg.kernels import median_squared_distance
+from fairstream.streaming.embed import open_like
+from fairstream.streaming.fit import fit_source
 
 QUICK = {"probes": ["linear"], "n_permutations": 0}
 

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fairstream import baselines
-from fairstream.audit import audit
+from fairstream.auditing import audit
 from fairstream.baselines import (
     INLP,
     RLACE,
@@ -24,7 +24,7 @@ from fairstream.baselines import (
     SamadiFairPCA,
 )
 from fairstream.baselines.kleindessner_kernel import _noise
-from fairstream.blocks import GroupColumn
+from fairstream.data.blocks import GroupColumn
 from fairstream.errors import NotEnoughGroupsError
 
 SYSTEMS = [

@@ -17,7 +17,6 @@ from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC, LinearSVC
 
-from fairstream import memory
 from fairstream.baselines import (
     INLP,
     RLACE,
@@ -35,9 +34,9 @@ from fairstream.baselines import (
 from fairstream.baselines.fantope import _capped_simplex
 from fairstream.baselines.stiefel import minimise, retract
 from fairstream.datasets import paper_split
-from fairstream.distances import median_squared_distance, upper_tiles
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
-from fairstream.linalg import principal_angles
+from fairstream.linalg import memory, principal_angles
+from fairstream.linalg.kernels import median_squared_distance, upper_tiles
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fairstream import blas
-from fairstream.blas import add_gemm
+from fairstream.linalg import gemm as blas
+from fairstream.linalg.gemm import add_gemm
 
 RNG = np.random.default_rng(0)
 

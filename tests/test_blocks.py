@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from fairstream import encode_groups
-from fairstream.blocks import MAX_GROUPS
+from fairstream.data.blocks import MAX_GROUPS
 
 NAME = "sensitive_feature_0"
 

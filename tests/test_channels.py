@@ -28,11 +28,11 @@ from fairstream import (
     open_source,
     solve,
 )
-from fairstream.audit import audit
+from fairstream.auditing import audit
 from fairstream.cli import main
-from fairstream.distributed import fit_dask
-from fairstream.inspection import inspect_file
-from fairstream.sinks import embed_source, open_like
+from fairstream.cli.describe import inspect_file
+from fairstream.streaming.dask import fit_dask
+from fairstream.streaming.embed import embed_source, open_like
 
 HEIGHT, WIDTH, C = 10, 8, 3
 D = HEIGHT * WIDTH

@@ -17,15 +17,16 @@ from click.testing import CliRunner
 from file_damage import resealed, start_of
 from threadpoolctl import threadpool_limits
 
-from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, checkpoint, load
-from fairstream.blocks import Block, GroupColumn
-from fairstream.checkpoint import CheckpointFolder
+from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, load
 from fairstream.cli import main
-from fairstream.fitting import fit_source
-from fairstream.interrupts import FitInterrupted, signals_held_back
-from fairstream.locking import folder_locked
-from fairstream.row_digest import RowDigest
-from fairstream.sources import open_source
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, GroupColumn
+from fairstream.data.row_digest import RowDigest
+from fairstream.files.locking import folder_locked
+from fairstream.streaming import checkpoint
+from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming.fit import fit_source
+from fairstream.streaming.signals import FitInterrupted, signals_held_back
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 
@@ -37,7 +38,7 @@ SOLVERS = ("exact", "sketch", "power")
 def processes():
     """Processes that start quickly: one server imports everything, each process is forked from it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fit_worker", "fairstream.fitting"])
+    context.set_forkserver_preload(["fit_worker", "fairstream.streaming.fit"])
     return context
 
 

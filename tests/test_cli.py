@@ -18,10 +18,10 @@ from click.testing import CliRunner
 import fairstream
 from fairstream import load
 from fairstream.cli import main
+from fairstream.data import open_source
 from fairstream.datasets import load_adult
-from fairstream.fitting import fit_source
 from fairstream.linalg import principal_angles
-from fairstream.sources import open_source
+from fairstream.streaming.fit import fit_source
 
 pa = pytest.importorskip("pyarrow")
 DOCS = Path(__file__).parents[1] / "docs"
@@ -322,7 +322,7 @@ def test_unfair_directions_per_attribute(folder, tmp_path):
 
 
 def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch):
-    monkeypatch.setattr("fairstream.demo.AUDITED_ROWS", 400)
+    monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
     output = run("demo", "--folder", tmp_path / "demo").stdout
     assert load(tmp_path / "demo" / "model.safetensors").n_rows == 32_561
     assert (tmp_path / "demo" / "report.html").exists()
@@ -417,7 +417,7 @@ def test_a_missing_column_is_named(folder, tmp_path):
 
 
 def test_writing_tables_without_pyarrow_names_the_extra(folder, tmp_path, monkeypatch):
-    from fairstream.sinks import open_sink
+    from fairstream.streaming.embed import open_sink
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for suffix in ("csv", "parquet"):
@@ -488,7 +488,7 @@ def test_in_a_pipe_it_is_quiet(folder, tmp_path):
 
 @pytest.mark.parametrize("with_rich", [True, False])
 def test_on_a_terminal_it_shows_rows_per_second_and_time_left(monkeypatch, with_rich):
-    from fairstream import progress
+    from fairstream.cli import progress
 
     if with_rich:
         pytest.importorskip("rich")

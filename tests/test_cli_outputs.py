@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fairstream import FairStreamingPCA, load, open_source
 from fairstream.cli import main
 from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputPath, WritingCommand
-from fairstream.sinks import embed_source, erase_source
+from fairstream.streaming.embed import embed_source, erase_source
 
 N, D = 240, 6
 
@@ -187,7 +187,7 @@ def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
-    monkeypatch.setattr("fairstream.demo.AUDITED_ROWS", 400)
+    monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
     pq.write_table(pa.table({"mine": [1]}), tmp_path / "adult.parquet")
     before = (tmp_path / "adult.parquet").read_bytes()
     result = run("demo", "--folder", tmp_path, code=1)

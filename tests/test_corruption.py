@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from file_damage import DAMAGES, Bomb, resealed, start_of
 
-from fairstream import FairstreamFileError, FairStreamingPCA, GroupMoments, load, persist, solve
+from fairstream import FairstreamFileError, FairStreamingPCA, GroupMoments, load, solve
+from fairstream.files import format as persist
 
 ROUNDS = 140  # times 15 kinds of damage: 2,100 files
 SMALL_CHANGE = 32_768  # the interpreter's own: file buffer, messages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairstream.distances import centred, median_squared_distance, negative_distances, upper_tiles
+from fairstream.linalg.kernels import centred, median_squared_distance, negative_distances, upper_tiles
 
 
 @pytest.mark.parametrize("n_rows", [1, 7, 40])

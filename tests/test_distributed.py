@@ -18,12 +18,12 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 
 from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
-from fairstream.blocks import Block
-from fairstream.checkpoint import CheckpointFolder
 from fairstream.cli import main
-from fairstream.interrupts import FitInterrupted
+from fairstream.data import open_source
+from fairstream.data.blocks import Block
 from fairstream.linalg import principal_angles
-from fairstream.sources import open_source
+from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming.signals import FitInterrupted
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -32,9 +32,9 @@ dd = pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
 psutil = pytest.importorskip("psutil")  # comes with distributed
 
-from fairstream.distributed import fit_dask  # noqa: E402
-from fairstream.distributed.partitioning import partition  # noqa: E402
-from fairstream.distributed.reducing import FAN_IN, WINDOW, reduce_parts  # noqa: E402
+from fairstream.streaming.dask import fit_dask  # noqa: E402
+from fairstream.streaming.dask.partitioning import partition  # noqa: E402
+from fairstream.streaming.dask.reducing import FAN_IN, WINDOW, reduce_parts  # noqa: E402
 
 N_ROWS, N_FEATURES = 2_000, 12
 
@@ -735,8 +735,8 @@ def test_a_first_pass_over_part_of_the_rows_is_refused(one_thread):
 
 
 def test_a_worker_holds_a_block_and_not_its_partition(tmp_path):
-    from fairstream.distributed.facts import _look
-    from fairstream.distributed.fit import _summarise
+    from fairstream.streaming.dask.facts import _look
+    from fairstream.streaming.dask.fit import _summarise
 
     X = np.random.default_rng(0).normal(size=(16_000, 64))
     X[:, 63] = X[:, 0] > 0

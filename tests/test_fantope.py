@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from fairstream import memory
 from fairstream.baselines import OlfatAswaniFairPCA, fantope
 from fairstream.baselines.fantope import (
     _BoundedFantope,
@@ -16,6 +15,7 @@ from fairstream.baselines.fantope import (
     symmetric,
 )
 from fairstream.errors import FairstreamWarning
+from fairstream.linalg import memory
 
 
 def some_rows() -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairstream.blocks import Block, encode_groups
-from fairstream.sources import image_decoding, open_source
+from fairstream.data import image_decoding, open_source
+from fairstream.data.blocks import Block, encode_groups
 from fairstream.testing import SourceContract, assert_same_rows
 
 Image = pytest.importorskip("PIL.Image")

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 import pytest
 
-from fairstream.sources import image_decoding, open_source
+from fairstream.data import image_decoding, open_source
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -43,7 +43,7 @@ def zip_with(tmp_path, **files):
 READ = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30, 3 * 2**30))
-from fairstream.sources import open_source
+from fairstream.data import open_source
 source = open_source(sys.argv[1], on_error="skip")
 print(sum(block.n_rows for block in source), source.n_skipped, *source.skipped)
 try:
@@ -94,7 +94,7 @@ def test_a_link_to_a_regular_file_is_followed(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 def test_an_archive_that_is_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a.zip")
-    script = "import sys; from fairstream.sources import open_source; open_source(sys.argv[1])"
+    script = "import sys; from fairstream.data import open_source; open_source(sys.argv[1])"
     command = [sys.executable, "-c", script, str(tmp_path / "a.zip")]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert "a.zip is not a regular file" in answer.stderr

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from fairstream import FairImagePCA, FairPowerMethod, FairStreamingPCA, GroupMoments, fit_source, open_source
-from fairstream.matrices import check_matrix
+from fairstream.data.matrices import check_matrix
 
 N, D = 60, 12
 

@@ -13,7 +13,8 @@ from file_damage import resealed, start_of
 from sklearn.exceptions import NotFittedError
 
 import fairstream
-from fairstream import FairstreamFileError, FairStreamingPCA, FairSubspace, GroupMoments, load, persist, solve
+from fairstream import FairstreamFileError, FairStreamingPCA, FairSubspace, GroupMoments, load, solve
+from fairstream.files import format as persist
 
 D = 12
 

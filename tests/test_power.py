@@ -14,15 +14,15 @@ from brute_force import largest_sine
 from sklearn.exceptions import NotFittedError
 from threadpoolctl import threadpool_limits
 
-from fairstream.blocks import Block, encode_groups
+from fairstream.data.blocks import Block, encode_groups
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import orthonormalise, orthonormalise_in_place, principal_angles, top_eigenvectors
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.power.bases import _orthonormalise_by_gram, orthonormalise_outside, rank_revealing_basis
 from fairstream.power.products import add_product, add_scaled, slice_rows
-from fairstream.solve import solve
-from fairstream.unfair import unfair_basis
+from fairstream.subspace.solve import solve
+from fairstream.subspace.unfair import unfair_basis
 
 D, K, M = 12, 3, 2
 
@@ -837,8 +837,8 @@ def test_rows_shared_among_threads_give_the_same_components(monkeypatch, few_col
     labels = np.where(np.arange(3_000) % 7 == 0, None, a.astype(object))
     options = {"n_unfair": M, "block_size": 500, "power_steps": (3, 3), "random_state": 0}
     alone = FairPowerMethod(D, K, **options).update(X, labels)
-    monkeypatch.setattr("fairstream.linalg.blas_threads", lambda: 3)
-    monkeypatch.setattr("fairstream.linalg._WORTH_A_THREAD", 1)
+    monkeypatch.setattr("fairstream.linalg.threads.blas_threads", lambda: 3)
+    monkeypatch.setattr("fairstream.linalg.threads._WORTH_A_THREAD", 1)
     monkeypatch.setattr("fairstream.power.reading.FEW_COLUMNS", few_columns)
     shared = FairPowerMethod(D, K, **options).update(X, labels)
     assert np.allclose(shared.components, alone.components, atol=1e-9)

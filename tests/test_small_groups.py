@@ -22,9 +22,9 @@ from fairstream import (
     solve,
 )
 from fairstream.cli import main
-from fairstream.inspection import inspect_file
-from fairstream.persist import read_file
-from fairstream.small_groups import withheld_groups
+from fairstream.cli.describe import inspect_file
+from fairstream.data.small_groups import withheld_groups
+from fairstream.files.format import read_file
 
 N, D = 600, 24
 SECRET = 17  # the row of the only member of its group

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fairstream import GroupMoments, solve
-from fairstream.blocks import encode_groups
+from fairstream.data import open_source
+from fairstream.data.blocks import encode_groups
+from fairstream.data.cutting import join_blocks
 from fairstream.datasets import load_adult
 from fairstream.linalg import principal_angles
-from fairstream.sources import open_source
-from fairstream.sources.rows import join_blocks
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pandas")

@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 
-from fairstream.sources import open_source
+from fairstream.data import open_source
 
 pa = pytest.importorskip("pyarrow")
 
@@ -39,7 +39,7 @@ class NamesOnly:
 
 
 def test_checking_the_columns_of_a_wide_table_takes_linear_time():
-    from fairstream.sources.tables import check_columns
+    from fairstream.data.tables import check_columns
 
     names = [CountedName(f"x{j}") for j in range(2_000)]
     CountedName.compared = 0
@@ -59,7 +59,7 @@ def test_a_wide_file_is_read_whole(tmp_path):
 
 def test_a_batch_of_a_wide_file_holds_many_rows(tmp_path):
     """Every batch costs time for every column, so that batches of a row or two would take quadratic time."""
-    from fairstream.sources.table_readers import CsvReader
+    from fairstream.data.table_files import CsvReader
 
     names = [f"x{j}" for j in range(20_000)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 20_000)] * 100]))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fairstream import fit_source
-from fairstream.blocks import Block, encode_groups
-from fairstream.sources import open_source
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, encode_groups
 from fairstream.testing import SourceContract
 
 pa = pytest.importorskip("pyarrow")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fairstream.blocks import Block, encode_groups
-from fairstream.sources import open_source
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, encode_groups
 from fairstream.testing import SourceContract, assert_same_rows
 
 N, D = 101, 4

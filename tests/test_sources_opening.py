@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from fairstream.sources import open_source
-from fairstream.sources.opening import _KINDS
+from fairstream.data import open_source
+from fairstream.data.open import _KINDS
 
 
 def test_an_open_source_passes_through_and_takes_no_options():
@@ -84,7 +84,7 @@ def test_a_misspelt_option_raises():
 )
 def test_a_missing_package_names_its_extra(tmp_path, package, data, extra):
     (tmp_path / data).mkdir() if data.endswith("zarr") else (tmp_path / data).write_text("a\n1\n")
-    code = f"import sys; sys.modules[{package!r}] = None; from fairstream.sources import open_source; "
+    code = f"import sys; sys.modules[{package!r}] = None; from fairstream.data import open_source; "
     ran = subprocess.run(
         [sys.executable, "-c", code + f"open_source({str(tmp_path / data)!r})"],
         capture_output=True,
@@ -96,8 +96,6 @@ def test_a_missing_package_names_its_extra(tmp_path, package, data, extra):
 def test_sources_need_no_extra_for_arrays():
     extras = ["pyarrow", "pandas", "polars", "h5py", "zarr", "PIL", "simplejpeg"]
     code = f"import sys; sys.modules |= dict.fromkeys({extras}); "
-    code += (
-        "import numpy; import fairstream.sources as s; print(next(iter(s.open_source(numpy.eye(3)))).n_rows)"
-    )
+    code += "import numpy; import fairstream.data as s; print(next(iter(s.open_source(numpy.eye(3)))).n_rows)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.stdout.strip() == "3", ran.stderr

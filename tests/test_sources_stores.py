@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairstream.blocks import Block, encode_groups
-from fairstream.sources import open_source
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, encode_groups
 from fairstream.testing import SourceContract, assert_same_rows
 
 N, D = 310, 50

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fairstream import fit_source, load
-from fairstream.blocks import Block, encode_groups
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, encode_groups
 from fairstream.errors import FairstreamWarning
-from fairstream.sources import open_source
 from fairstream.testing import SourceContract, assert_same_rows
 
 pa = pytest.importorskip("pyarrow")
@@ -459,7 +459,7 @@ def test_labels_beside_a_stream_of_unknown_length_are_refused(tmp_path):
 
 
 def test_too_many_categories_look_like_names(monkeypatch):
-    monkeypatch.setattr("fairstream.sources.encoding.MAX_CATEGORIES", 3)
+    monkeypatch.setattr("fairstream.data.table_encoding.MAX_CATEGORIES", 3)
     with pytest.raises(ValueError, match="more than 3 categories"):
         list(opened({"name": ["a", "b", "c", "d"]}))
 

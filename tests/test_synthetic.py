@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fairstream.blocks import BlockSource
+from fairstream.data.blocks import BlockSource
 from fairstream.datasets.synthetic import SyntheticStream, benchmark_stream, synthetic_stream
 from fairstream.linalg import principal_angles
 

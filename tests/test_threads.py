@@ -11,7 +11,8 @@ import pytest
 from brute_force import largest_sine
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fairstream import FairPowerMethod, FairStreamingPCA, GroupMoments, linalg
+from fairstream import FairPowerMethod, FairStreamingPCA, GroupMoments
+from fairstream.linalg import threads as linalg
 from fairstream.moments import rows
 from fairstream.power import reading
 
@@ -182,7 +183,7 @@ def test_parts_of_a_product_take_no_more_than_its_factors(monkeypatch):
 ENDING = """
 import threading, time
 import numpy as np
-from fairstream import linalg
+from fairstream.linalg import threads as linalg
 linalg.blas_threads, linalg._WORTH_A_THREAD = lambda: 2, 1
 
 def late():
@@ -198,7 +199,7 @@ threading.Thread(target=late).start()
 FORKING = """
 import os, threading
 import numpy as np
-from fairstream import linalg
+from fairstream.linalg import threads as linalg
 linalg.blas_threads, linalg._WORTH_A_THREAD = lambda: 2, 1
 A = np.ones((10, 2))
 linalg.inner_product(A, A)  # helpers are there

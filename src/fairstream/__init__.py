@@ -2,19 +2,19 @@
 
 from fairstream import _starting as _starting  # first: Ctrl-C may come during the other imports
 from fairstream._version import __version__
-from fairstream.blocks import Block, BlockSource, GroupColumn, encode_groups
-from fairstream.channels import FairImagePCA
-from fairstream.channels_model import ChannelSubspaces
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, BlockSource, GroupColumn, encode_groups
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
-from fairstream.estimator import FairStreamingPCA
-from fairstream.fitting import collect_moments, fit_source
-from fairstream.model import FairSubspace
+from fairstream.estimators.images import FairImagePCA
+from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.files.format import load
 from fairstream.moments import GroupMoments
-from fairstream.persist import load
 from fairstream.power import FairPowerMethod
-from fairstream.solve import FrontierPoint, fair_components, frontier, solve
-from fairstream.sources import open_source
-from fairstream.unfair import unfair_basis
+from fairstream.streaming.fit import collect_moments, fit_source
+from fairstream.subspace.channels import ChannelSubspaces
+from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.solve import FrontierPoint, fair_components, frontier, solve
+from fairstream.subspace.unfair import unfair_basis
 
 __all__ = [
     "Block",

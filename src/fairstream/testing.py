@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fairstream.blocks import Block, BlockSource
-from fairstream.sources.dividing import DivisibleSource
-from fairstream.sources.rows import join_blocks
+from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.cutting import join_blocks
+from fairstream.data.parts import DivisibleSource
 
 _FREE_BYTES = 65_536
 
@@ -31,7 +31,7 @@ class SourceContract:
 
     Examples
     --------
-    >>> from fairstream.sources import open_source
+    >>> from fairstream.data import open_source
     >>> class TestMySource(SourceContract):
     ...     X = np.eye(100)
     ...

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fairstream.alignment import paired
-from fairstream.blocks import UNKNOWN, GroupColumn, encode_groups
+from fairstream.data.alignment import paired
+from fairstream.data.blocks import UNKNOWN, GroupColumn, encode_groups
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray, project_out, top_eigenvectors
 
@@ -102,7 +102,7 @@ class FairTransformer(
         y : ignored
             Present for scikit-learn pipelines.
         sensitive_features : list, array, Series, frame or dict
-            One label per row; see `fairstream.blocks.encode_groups`. Required.
+            One label per row; see `fairstream.data.blocks.encode_groups`. Required.
 
         Returns
         -------

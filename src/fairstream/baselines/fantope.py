@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from fairstream.baselines.base import Array
 from fairstream.linalg import eigh, small_lapack
-from fairstream.memory import refuse_beyond_memory
+from fairstream.linalg.memory import refuse_beyond_memory
 
 _SMALL = 512  # up to here one thread is faster
 _OVER_RELAXATION = 1.6

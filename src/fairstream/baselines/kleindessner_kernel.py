@@ -11,7 +11,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from fairstream.baselines.base import Array, FairTransformer, GroupedRows, Learned
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
-from fairstream.memory import refuse_beyond_memory
+from fairstream.linalg.memory import refuse_beyond_memory
 
 _TILE_ENTRIES = 4_000_000
 _DOUBLE_ROWS = 11_000  # a kernel matrix of up to a gigabyte is kept in double precision

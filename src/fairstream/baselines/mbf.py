@@ -19,9 +19,9 @@ from fairstream.baselines.base import (
 from fairstream.baselines.mmd import group_weights, mmd2, value_noise
 from fairstream.baselines.spectral_mmd import is_cheaper, spectral_mmd2
 from fairstream.baselines.stiefel import Objective, minimise, retract
-from fairstream.distances import median_squared_distance
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import fix_signs, top_eigenvectors
+from fairstream.linalg.kernels import median_squared_distance
 
 _FIRST_TOLERANCE, _LAST_TOLERANCE = 1e-1, 1e-6
 _LARGEST_PENALTY = 1e10

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fairstream.baselines.base import Array
-from fairstream.distances import negative_distances, upper_tiles
 from fairstream.linalg import in_threads, shares, small_lapack
+from fairstream.linalg.kernels import negative_distances, upper_tiles
 
 _MANY_ROWS = 2**13
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from fairstream.audit import audit as audit_models
-from fairstream.audit.probes import PROBES
+from fairstream.auditing import audit as audit_models
+from fairstream.auditing.measure.probes import PROBES
 from fairstream.cli.answers import printable, say
 from fairstream.cli.options import F, data_argument, load_subspace, open_data, reading_options
 from fairstream.cli.writing import InputInText, InputPath, OutputPath, WritingCommand
-from fairstream.sinks import open_like
+from fairstream.streaming.embed import open_like
 
 
 def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:

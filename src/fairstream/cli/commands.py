@@ -25,7 +25,7 @@ from fairstream.cli.showing import demo, frontier, inspect, plan
 from fairstream.cli.using import erase, transform
 from fairstream.cli.wording import Wording
 from fairstream.cli.writing import TYPED, checkpoint_folder, unwritten
-from fairstream.interrupts import FitInterrupted
+from fairstream.streaming.signals import FitInterrupted
 
 IO_ERROR = 74  # EX_IOERR of sysexits.h
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fairstream.blocks import Block, BlockSource
+from fairstream.data.blocks import Block, BlockSource
 
 
 class LabelCount:
@@ -23,7 +23,7 @@ class LabelCount:
     Examples
     --------
     >>> import numpy as np
-    >>> from fairstream.sources import open_source
+    >>> from fairstream.data import open_source
     >>> source = LabelCount(open_source(np.eye(3), sensitive={"sex": ["f", None, "m"]}))
     >>> _ = list(source)
     >>> source.unlabelled

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from fairstream.channels import CHANNELS, FairImagePCA
-from fairstream.checkpoint import refuse_occupied
 from fairstream.cli.answers import answer
+from fairstream.cli.describe import moments_facts, subspace_facts
 from fairstream.cli.label_count import LabelCount
 from fairstream.cli.options import (
     as_json,
@@ -23,14 +22,15 @@ from fairstream.cli.options import (
     solving_options,
     unfair_numbers,
 )
+from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
-from fairstream.distributed import fit_dask
-from fairstream.estimator import FairStreamingPCA
-from fairstream.fitting import collect_moments, fit_source
-from fairstream.inspection import moments_facts, subspace_facts
-from fairstream.learners import SOLVERS
-from fairstream.progress import progress_on_terminal
-from fairstream.solve import solve as solve_moments
+from fairstream.estimators.images import CHANNELS, FairImagePCA
+from fairstream.estimators.learner import SOLVERS
+from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.streaming.checkpoint import refuse_occupied
+from fairstream.streaming.dask import fit_dask
+from fairstream.streaming.fit import collect_moments, fit_source
+from fairstream.subspace.solve import solve as solve_moments
 
 MAX_WORKERS = 1_024  # more processes than that are a slip of the hand
 

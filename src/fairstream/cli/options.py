@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-from fairstream.blocks import BlockSource
-from fairstream.channels import FairImagePCA
-from fairstream.channels_model import ChannelSubspaces
 from fairstream.cli.writing import InputInText, InputPath, OutputPath
-from fairstream.model import FairSubspace
+from fairstream.data import open_source
+from fairstream.data.blocks import BlockSource
+from fairstream.data.open import OPTIONS
+from fairstream.estimators.images import FairImagePCA
+from fairstream.files.format import load
 from fairstream.moments import GroupMoments
-from fairstream.persist import load
-from fairstream.sources import open_source
-from fairstream.sources.opening import OPTIONS
-from fairstream.unfair import CONSTRAINTS, DIRECTIONS
+from fairstream.subspace.channels import ChannelSubspaces
+from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.unfair import CONSTRAINTS, DIRECTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

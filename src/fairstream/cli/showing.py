@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from fairstream.cli.answers import answer, answer_table, say
+from fairstream.cli.demo import run_demo
+from fairstream.cli.describe import inspect_file
 from fairstream.cli.options import (
     as_json,
     data_argument,
@@ -17,13 +19,11 @@ from fairstream.cli.options import (
     open_data,
     reading_options,
 )
+from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import Command, InputPath, OutputFolder
-from fairstream.demo import run_demo
-from fairstream.inspection import inspect_file
-from fairstream.progress import progress_on_terminal
-from fairstream.solve import frontier as frontier_of
+from fairstream.subspace.solve import frontier as frontier_of
+from fairstream.subspace.unfair import CONSTRAINTS, DIRECTIONS
 from fairstream.theory import plan_source
-from fairstream.unfair import CONSTRAINTS, DIRECTIONS
 
 
 @click.command(cls=Command)

@@ -17,9 +17,9 @@ from fairstream.cli.options import (
     output_option,
     reading_options,
 )
+from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import InputPath, WritingCommand
-from fairstream.progress import progress_on_terminal
-from fairstream.sinks import embed_source, erase_source, open_like
+from fairstream.streaming.embed import embed_source, erase_source, open_like
 
 
 @click.command(cls=WritingCommand)

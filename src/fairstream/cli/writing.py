@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from fairstream.outputs import check_apart, check_replaceable
-from fairstream.persist import check_target
+from fairstream.files.format import check_target
+from fairstream.files.outputs import check_apart, check_replaceable
 
 MODEL = frozenset({"FairSubspace", "ChannelSubspaces"})
 MOMENTS = frozenset({"GroupMoments"})
 # Where the context keeps what was typed, and the outputs as they were when the command began.
 TYPED = "fairstream.typed"
-_CHECKPOINT = "fairstream.checkpoint"
-_STATES = "fairstream.outputs"
+_CHECKPOINT = "fairstream.streaming.checkpoint"
+_STATES = "fairstream.files.outputs"
 
 
 class NonEmptyPath(click.Path):

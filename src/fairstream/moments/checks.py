@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.blocks import Matrix, check_values, largest_value
+from fairstream.data.blocks import Matrix, check_values, largest_value
+from fairstream.data.matrices import check_matrix
 from fairstream.linalg import FloatArray, is_finite
-from fairstream.matrices import check_matrix
 
 if TYPE_CHECKING:
     from fairstream.moments.summary import GroupMoments

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.blas import add_gemm
-from fairstream.blocks import Matrix
+from fairstream.data.blocks import Matrix
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack, wide_product
+from fairstream.linalg.gemm import add_gemm
 
 _PANEL = 1_024
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.linalg import FloatArray, beside
-from fairstream.memory import refuse_beyond_memory
+from fairstream.linalg.memory import refuse_beyond_memory
+from fairstream.linalg.symmetric import SymmetricOperator, plus_rank_one
 from fairstream.moments.rows import CentredRows
 from fairstream.moments.sketch import (
     REORTHONORMALISE_EVERY,
@@ -27,7 +28,6 @@ from fairstream.moments.sketch import (
     reorthonormalise,
     rotate,
 )
-from fairstream.operators import SymmetricOperator, plus_rank_one
 
 MANY_SLOTS = 16
 ROWS_FOR_A_VOTE = 1  # times the rank: with as many rows a group's say in the cut is half of its full vote

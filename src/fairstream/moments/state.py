@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.errors import FairstreamFileError
+from fairstream.files.format import Arrays, Header, checked, checked_signs, label_from_json, label_to_json
 from fairstream.moments.scatter import ExactScatter, SketchedScatter
 from fairstream.moments.sketch import is_orthonormal
-from fairstream.persist import Arrays, Header, checked, checked_signs, label_from_json, label_to_json
 
 if TYPE_CHECKING:
     from fairstream.moments.summary import GroupMoments

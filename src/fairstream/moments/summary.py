@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fairstream.alignment import paired
-from fairstream.blocks import (
+from fairstream.data.alignment import paired
+from fairstream.data.blocks import (
     MAX_GROUPS,
     GroupColumn,
     Groups,
@@ -22,8 +22,11 @@ from fairstream.blocks import (
     label_order,
     take_rows,
 )
+from fairstream.data.small_groups import warn_of_row_level
 from fairstream.errors import NotEnoughGroupsError
+from fairstream.files.format import Arrays, Header, PathLike, Storable, storable
 from fairstream.linalg import FloatArray, small_lapack
+from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import state as moments_state
 from fairstream.moments.checks import check_is_summary, check_mergeable, checked_rows, checked_weights
 from fairstream.moments.rows import (
@@ -36,9 +39,6 @@ from fairstream.moments.rows import (
     row_slices,
 )
 from fairstream.moments.scatter import ExactScatter, Increment, SketchedScatter
-from fairstream.operators import SymmetricOperator
-from fairstream.persist import Arrays, Header, PathLike, Storable, storable
-from fairstream.small_groups import warn_of_row_level
 
 
 @storable
@@ -117,7 +117,7 @@ class GroupMoments(Storable):
             Any number of rows, dense (float, integer, uint8; any order; memory-mapped) or CSR/CSC.
         groups : optional
             Sensitive features in any form that `encode_groups` takes. None: rows of no attribute. A pandas
-            index of X and the labels is compared, see `fairstream.alignment.paired`.
+            index of X and the labels is compared, see `fairstream.data.alignment.paired`.
         sample_weight : array (n,), optional
             Non-negative weights; an integer weight equals repetition.
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.blocks import encode_groups, label_order
+from fairstream.data.blocks import encode_groups, label_order
 from fairstream.linalg import FloatArray
 
 NewGroups = Mapping[int, tuple[str, Hashable]]

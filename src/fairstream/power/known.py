@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from fairstream.linalg import FloatArray
-from fairstream.model import FairSubspace
 from fairstream.power.groups import GroupLedger
 from fairstream.power.plan import PowerPlan
+from fairstream.subspace.model import FairSubspace
 
 
 class KnownSoFar:

@@ -34,8 +34,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from fairstream.alignment import paired
-from fairstream.blocks import Block, BlockSource, Matrix, encode_groups
+from fairstream.data.alignment import paired
+from fairstream.data.blocks import Block, BlockSource, Matrix, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray, inner_product
 from fairstream.moments.rows import provisional_origin

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.blocks import Block
+from fairstream.data.blocks import Block
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray
 from fairstream.moments.rows import provisional_origin

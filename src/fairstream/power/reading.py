@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.blocks import Matrix, check_values
+from fairstream.data.blocks import Matrix, check_values
 from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
 from fairstream.power.products import MAX_SLICE_ROWS, Codes, SparseSlice, add_product, slice_rows
 from fairstream.power.steps import Slot

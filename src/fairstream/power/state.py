@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.errors import FairstreamFileError
-from fairstream.persist import checked_number, checked_orthonormal, checked_signs
+from fairstream.files.format import checked_number, checked_orthonormal, checked_signs
 
 if TYPE_CHECKING:
     from fairstream.power.method import FairPowerMethod

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.optimize
 
-from fairstream.alignment import paired
-from fairstream.blocks import encode_groups
+from fairstream.data.alignment import paired
+from fairstream.data.blocks import encode_groups
 from fairstream.linalg import FloatArray, eigh, orthonormalise, project_out, top_eigenvectors
 from fairstream.moments import GroupMoments
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.blocks import Block, BlockSource
+from fairstream.data import open_source
+from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.cutting import cut_block, join_blocks
 from fairstream.moments import GroupMoments
-from fairstream.sources import open_source
-from fairstream.sources.rows import cut_block, join_blocks
 from fairstream.theory.assumptions import pafo_constants
 from fairstream.theory.plan import PafoPlan, pafo_plan
 

@@ -1,0 +1,1 @@
+"""Numbers of an audit: leaks, gaps, variance, tasks."""

@@ -1,0 +1,1 @@
+"""A report as text, figures and a page."""

@@ -1,0 +1,171 @@
+"""What all models of one audit share: the data, its groups, the options, and what to warn of."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.auditing.measure.probes import PROBES
+from fairstream.auditing.report import AttributeSummary, DataSummary
+from fairstream.auditing.stream import EmbeddingMoments, Sample, Survey
+from fairstream.auditing.subjects import Subject
+from fairstream.data.blocks import BlockSource
+
+N_FOLDS = 5
+PROBED_ROWS = 2 * N_FOLDS  # of a group in the sample, to probe it at all
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all models of one audit share.
+
+    `survey` is of the rows that are not left out, `group_numbers` and `n_left_out` are of all rows;
+    `own_rows` names the models that were fitted on these very rows.
+    """
+
+    survey: Survey
+    kept: dict[str, tuple[Hashable, ...]]
+    codes: dict[str, NDArray[np.intp]]
+    embedded: EmbeddingMoments
+    train: Sample | None
+    options: dict[str, Any]
+    own_rows: frozenset[str]
+    group_numbers: dict[str, int]
+    n_left_out: int
+    train_is_audited: bool
+
+    @property
+    def left_out_below(self) -> int:
+        """A bound on the number of rows left out, 0 if there are none: the exact number is not published."""
+        size = int(self.options["min_group_size"])
+        return (self.n_left_out // size + 1) * size if self.n_left_out else 0
+
+    def n_unknown(self, attribute: str) -> int:
+        """Return how many of the surveyed rows have no label of an attribute."""
+        place = [*self.group_numbers].index(attribute)
+        return sum(count for labels, count in self.survey.combinations.items() if labels[place] is None)
+
+    def names(self, attribute: str) -> tuple[str, ...]:
+        """Return the reported groups of an attribute as text."""
+        return tuple(map(str, self.kept[attribute]))
+
+
+def data_summary(setting: Setting) -> DataSummary:
+    """Describe the audited data by its sizes and its digest."""
+    found, moments = setting.survey, setting.survey.moments
+    attributes = []
+    for name, n_groups in setting.group_numbers.items():
+        counts = {str(label): int(moments.count(name, label)) for label in setting.kept.get(name, ())}
+        attributes.append(
+            AttributeSummary(
+                attribute=name,
+                groups=counts,
+                n_suppressed_groups=n_groups - len(counts),
+                n_other_rows=int(moments.n_rows) - sum(counts.values()),
+                n_unknown_rows=setting.n_unknown(name) if name in setting.kept else None,
+            )
+        )
+    return DataSummary(
+        n_rows=int(moments.n_rows),
+        n_features=moments.n_features,
+        total_variance=moments.total_variance,
+        attributes=tuple(attributes),
+        digest=found.digest,
+        sample_rows=len(found.sample.X),
+        sample_seed=setting.options["random_state"],
+        left_out_below=setting.left_out_below,
+    )
+
+
+def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
+    """Return what a reader must know before any number, the gravest first."""
+    found, kept = setting.survey, setting.kept
+    lines = [
+        f"These look like the very rows that {subject.name} was fitted on (same number of rows, mean and "
+        "variance). On its own training rows a linear probe is at chance by construction: audit unseen rows "
+        "instead."
+        for subject in subjects
+        if subject.name in setting.own_rows
+    ]
+    if setting.train_is_audited:
+        lines.append(
+            "train holds the very rows that are audited: its classifiers are scored on rows they have seen. "
+            "Audit unseen rows instead."
+        )
+    lines += [_unknown_line(name, setting) for name in kept if setting.n_unknown(name)]
+    lines += [
+        f"{name} has fewer than two groups that are large enough to report: it was not audited."
+        for name in setting.group_numbers
+        if name not in kept
+    ]
+    for name, labels in kept.items():
+        probed = np.unique(setting.codes[name])
+        unseen = [str(label) for code, label in enumerate(labels) if code not in probed]
+        if unseen:
+            lines.append(
+                f"Too few rows were sampled to probe {name} = {', '.join(unseen)}: raise sample_rows."
+            )
+    if len(found.sample.X) < min(setting.options["sample_rows"], found.moments.n_rows):
+        lines.append(f"The rows are so wide that the probes saw only {len(found.sample.X):,} of them.")
+    if found.moments.lost_energy > 0:
+        lines.append(
+            f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
+            "the variance; all other numbers are exact."
+        )
+    if setting.left_out_below:
+        lines.append(
+            f"Fewer than {setting.left_out_below:,} rows are left out of every number: their groups, or the "
+            "labels they lack, are so rare that subtracting the other numbers would show theirs."
+        )
+    return tuple(lines)
+
+
+def _unknown_line(attribute: str, setting: Setting) -> str:
+    unknown, n_rows = setting.n_unknown(attribute), int(setting.survey.moments.n_rows)
+    return (
+        f"The {attribute} of {unknown:,} of {n_rows:,} rows ({unknown / n_rows:.1%}) is unknown: they are in "
+        f"no comparison by {attribute}, and nothing here says how they fare."
+    )
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Refuse options that make no sense, before any row is read."""
+    unknown = [kind for kind in options["probes"] if kind not in PROBES]
+    if unknown:
+        raise ValueError(f"probes has {unknown[0]!r}: choose from {', '.join(PROBES)}")
+    for name, least in (
+        ("sample_rows", 50),
+        ("downstream_rows", 50),
+        ("n_permutations", 0),
+        ("min_group_size", 5),
+    ):
+        if not isinstance(options[name], int) or options[name] < least:
+            raise ValueError(f"{name} is {options[name]!r}: pass an integer of at least {least}")
+    if not 0.5 <= options["level"] < 1:
+        raise ValueError(f"level is {options['level']!r}: pass a confidence level such as 0.95")
+
+
+def check_widths(subjects: list[Subject], n_features: int) -> None:
+    """Refuse rows of another width than the models were fitted on."""
+    for subject in subjects:
+        if subject.mean is not None and len(subject.mean) != n_features:
+            raise ValueError(
+                f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the "
+                "same columns"
+            )
+
+
+def check_encodings(subjects: list[Subject], source: BlockSource) -> None:
+    """Refuse a table whose columns became other features, or others in scale, than those of the fit."""
+    used = getattr(source, "encoding", None)
+    for subject in subjects:
+        if used is not None and subject.encoding is not None and dict(subject.encoding) != dict(used):
+            raise ValueError(
+                f"{subject.name} was fitted on columns that were encoded or scaled otherwise: open the data "
+                "with fairstream.streaming.embed.open_like, and fit models to be compared on one encoding "
+                "(fairstream fit --like)"
+            )

@@ -1,0 +1,200 @@
+"""What can be audited: our models and anything else that embeds rows, behind one small interface."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from fairstream.moments import GroupMoments
+
+FloatArray = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One embedding under audit.
+
+    `total_variance` is that of the training rows with divisor n, as the moments have it.
+    `components` (k x d) and `mean` are None where the embedding is not linear; `moments` holds the training
+    moments where the estimator still has them; `encoding` says how table columns became features.
+    """
+
+    name: str
+    kind: str
+    embed: Callable[[Any], FloatArray]
+    role: str = "model"
+    components: FloatArray | None = None
+    mean: FloatArray | None = None
+    unfair_basis: FloatArray | None = None
+    fitted_rows: int | None = None
+    total_variance: float | None = None
+    moments: GroupMoments | None = None
+    feature_names: tuple[str, ...] | None = None
+    encoding: Mapping[str, Any] | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def orthonormal(self) -> bool:
+        """Whether reconstruction is the transpose of the embedding."""
+        V = self.components
+        return V is not None and bool(np.allclose(V @ V.T, np.eye(len(V)), atol=1e-4))
+
+    @property
+    def n_removed(self) -> int | None:
+        """How many directions were removed, where that is known."""
+        return None if self.unfair_basis is None else len(self.unfair_basis)
+
+    def digest(self) -> str:
+        """Return a SHA-256 over the arrays that define the embedding, over its settings where it has none."""
+        digest = hashlib.sha256()
+        arrays = [array for array in (self.components, self.mean, self.unfair_basis) if array is not None]
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        if not arrays:
+            digest.update(repr((self.kind, self.parameters)).encode())
+        return digest.hexdigest()
+
+    def looks_like(self, moments: GroupMoments) -> bool:
+        """Whether these are the moments of the training rows: row count, mean and variance agree.
+
+        A model that does not tell its row count is recognised by its mean, to the last digits.
+        """
+        if self.mean is None or self.fitted_rows not in (None, moments.n_rows):
+            return False
+        scale = np.sqrt(max(moments.total_variance, np.finfo(float).tiny))
+        tolerance = 1e-4 if self.fitted_rows is not None else 1e-9
+        same_mean = np.linalg.norm(self.mean - moments.mean()) <= tolerance * scale
+        if self.total_variance is None:
+            return bool(same_mean)
+        return bool(same_mean and np.isclose(self.total_variance, moments.total_variance, rtol=1e-3))
+
+
+def as_subjects(models: object) -> list[Subject]:
+    """Turn one model, a list or a dict of models into subjects with different names.
+
+    Examples
+    --------
+    >>> from sklearn.decomposition import PCA
+    >>> pca = PCA(1).fit([[0.0, 1.0], [1.0, 0.0], [2.0, 2.0]])
+    >>> [subject.name for subject in as_subjects([pca, pca])]
+    ['PCA', 'PCA (2)']
+    """
+    if isinstance(models, Mapping):
+        named = [(str(name), model) for name, model in models.items()]
+    elif isinstance(models, list | tuple):
+        named = [(type(model).__name__, model) for model in models]
+    else:
+        named = [(type(models).__name__, models)]
+    if not named:
+        raise ValueError("model is empty: pass at least one fitted model")
+    taken: set[str] = set()
+    subjects = []
+    for name, model in named:
+        unique = next(label for label in _numbered(name) if label not in taken)
+        taken.add(unique)
+        subjects.append(_as_subject(unique, model))
+    return subjects
+
+
+def plain_pca(moments: GroupMoments, n_components: int, name: str, fitted_on: str) -> Subject:
+    """Return plain PCA of the same size, solved from moments: the control that every gap is compared with."""
+    from fairstream.subspace.solve import fair_components
+
+    nothing = np.zeros((moments.n_features, 0))
+    V, _ = fair_components(moments, nothing, n_components)
+    components, mean = V.T.astype(float), moments.mean()
+    return Subject(
+        name=name,
+        kind="PCA",
+        role="control",
+        embed=lambda X: np.asarray(X, dtype=float) @ components.T - components @ mean,
+        components=components,
+        mean=mean,
+        unfair_basis=np.zeros((0, moments.n_features)),
+        parameters={"n_components": n_components, "fitted_on": fitted_on},
+    )
+
+
+def _numbered(name: str) -> Iterable[str]:
+    yield name
+    for number in range(2, 10_000):
+        yield f"{name} ({number})"
+
+
+def _as_subject(name: str, model: Any) -> Subject:
+    result = getattr(model, "subspace_", None)
+    if result is None and all(hasattr(model, part) for part in ("embed", "components", "unfair_basis")):
+        result = model
+    if result is not None:
+        return _our_subject(name, model, result)
+    if not hasattr(model, "transform"):
+        raise ValueError(
+            f"model {name!r} is a {type(model).__name__} without transform: pass a fitted "
+            "FairStreamingPCA, a FairSubspace, or a fitted transformer"
+        )
+    components, mean = (getattr(model, part, None) for part in ("components_", "mean_"))
+    unfair = getattr(model, "unfair_basis_", None)
+    rows = getattr(model, "n_samples_", getattr(model, "n_samples_seen_", None))
+    return Subject(
+        name=name,
+        kind=type(model).__name__,
+        embed=lambda X: np.asarray(model.transform(X), dtype=float),
+        components=None if components is None else np.asarray(components, dtype=float),
+        mean=None if mean is None else np.asarray(mean, dtype=float),
+        unfair_basis=None if unfair is None else np.asarray(unfair, dtype=float),
+        fitted_rows=None if rows is None else int(rows),
+        parameters=_parameters(model),
+    )
+
+
+def _our_subject(name: str, model: Any, result: Any) -> Subject:
+    rows = getattr(result, "n_rows", None)
+    settings = dict(getattr(result, "parameters", {}))
+    encoding = settings.pop("encoding", None)  # lists every category: not for a report
+    moments = getattr(model, "moments_", None)
+    return Subject(
+        name=name,
+        kind=type(model).__name__,
+        embed=lambda X: np.asarray(result.embed(X), dtype=float),
+        components=_one_matrix(result.components),
+        mean=np.asarray(result.mean, dtype=float),
+        unfair_basis=_one_matrix(result.unfair_basis),
+        fitted_rows=None if rows is None else int(rows),
+        total_variance=None if not rows else float(result.total_variance) * (rows - 1) / rows,
+        moments=moments if isinstance(moments, GroupMoments) else None,
+        feature_names=getattr(result, "feature_names", None),
+        encoding=encoding,
+        parameters=_parameters(model) or plain_parameter(settings),
+    )
+
+
+def _one_matrix(rows: Any) -> FloatArray:
+    """Return directions as one matrix; those of several channels lie in columns of their own."""
+    matrix: FloatArray = scipy.linalg.block_diag(*rows) if isinstance(rows, tuple) else rows
+    return np.asarray(matrix, dtype=float)
+
+
+def _parameters(model: Any) -> dict[str, Any]:
+    """Return the constructor's parameters as plain values; what is not plain is named by its type only."""
+    if not hasattr(model, "get_params"):
+        return {}
+    return {str(name): plain_parameter(value) for name, value in sorted(model.get_params(deep=False).items())}
+
+
+def plain_parameter(value: Any) -> Any:
+    """Return a parameter as JSON can hold it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): plain_parameter(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and len(value) <= 100:
+        return [plain_parameter(item) for item in value]
+    return type(value).__name__

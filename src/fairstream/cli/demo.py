@@ -1,0 +1,148 @@
+"""The demonstration: Adult streamed from disk, a fair subspace beside plain PCA, its price, and its audit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairstream.auditing import AuditReport, audit
+from fairstream.cli.progress import progress_on_terminal
+from fairstream.data import open_source
+from fairstream.data.blocks import BlockSource
+from fairstream.datasets import load_adult
+from fairstream.errors import missing_extra
+from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.files.format import PathLike, atomic_file
+from fairstream.files.outputs import check_replaceable
+from fairstream.streaming.embed import open_like
+from fairstream.streaming.fit import fit_source
+from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.solve import residual_gaps
+
+CHOICES: dict[str, Any] = {"n_components": 10, "n_unfair": 1, "directions": "relative"}
+LARGEST_UNFAIR = 5
+SENSITIVE = ("sex", "race")
+TRAIN_ROWS = 32_561  # the training part of Adult as published; the rest is audited
+BLOCK_SIZE = 2_000
+AUDITED_ROWS = 5_000
+MARK = {b"fairstream": b"demo"}  # in the schema of the tables that it writes
+MODEL_KINDS = frozenset({FairSubspace.kind})
+
+
+def run_demo(
+    folder: PathLike = "demo", *, echo: Callable[[str], Any], overwrite: bool = False
+) -> FairStreamingPCA:
+    """Fit on Adult from a Parquet file in `folder`, save the model there, and print what it gains and costs.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist; gets two Parquet files, model.safetensors and report.html.
+    echo : callable
+        Takes a line of text.
+    overwrite : bool
+        Replace files of these names even if they are not those of an earlier demonstration.
+
+    Returns
+    -------
+    FairStreamingPCA
+        The fitted estimator.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("adult.parquet", "unseen.parquet", "model.safetensors", "report.html")
+    data, unseen, model, page = (folder / name for name in names)
+    if not overwrite and not (is_own(data) and is_own(unseen)):
+        for path in (data, unseen, model, page):
+            check_replaceable(path, MODEL_KINDS if path == model else ())
+    write_adult(data, unseen)
+    columns: dict[str, Any] = {"sensitive": list(SENSITIVE), "target": "income", "block_size": BLOCK_SIZE}
+    source = open_source(data, standardize=True, impute="mean", **columns)
+    echo(
+        f"Streaming {source.n_rows:,} rows of {data}, {source.n_features} features, {BLOCK_SIZE:,} at a time"
+    )
+    with progress_on_terminal("fit") as progress:
+        fair = fit_source(source, progress=progress, **CHOICES)
+    fair.subspace_.save(model)
+    echo(f"Saved {model} ({model.stat().st_size:,} bytes); load it with fairstream.load")
+    for line in (*comparison_lines(fair), *frontier_lines(fair)):
+        echo(line)
+    report = audit_unseen(fair, source, open_like(fair.subspace_, unseen, **columns), echo)
+    report.to_html(page)
+    for line in ("", *report.summary(), "", f"Open {page.resolve()} in a browser for the whole report."):
+        echo(line)
+    return fair
+
+
+def audit_unseen(
+    fair: FairStreamingPCA, seen: BlockSource, unseen: BlockSource, echo: Callable[[str], Any]
+) -> AuditReport:
+    """Audit on rows that the fit has not seen, which alone can show what the embedding gives away."""
+    echo("")
+    return audit(
+        {f"fair, m={CHOICES['n_unfair']}": fair},
+        unseen,
+        train=(seen,),
+        sample_rows=AUDITED_ROWS,
+        title="Adult: what a fair embedding still gives away",
+        announce=echo,
+    )
+
+
+def write_adult(seen: Path, unseen: Path) -> None:
+    """Write the training and the test part of the embedded Adult table as Parquet files."""
+    table = load_adult(backend="pyarrow")
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise missing_extra("pyarrow", "tables", "writing Parquet") from None
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **MARK})
+    for path, part in ((seen, table[:TRAIN_ROWS]), (unseen, table[TRAIN_ROWS:])):
+        with atomic_file(path) as stream:
+            pq.write_table(part, stream, row_group_size=10_000)
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file is a table that the demonstration wrote, so that it may write it again."""
+    try:
+        import pyarrow.parquet as pq
+
+        return MARK.items() <= (pq.read_schema(path).metadata or {}).items()
+    except (ImportError, OSError, ValueError):
+        return False
+
+
+def comparison_lines(fair: FairStreamingPCA) -> list[str]:
+    """Return what plain PCA and the fair subspace keep and leak, from the same moments."""
+    plain = fair.resolve(constraint="none")
+    lines = ["", f"{'':24}{'plain PCA':>12}{'fair':>12}"]
+    variance = [model.explained_variance_ratio_.sum() for model in (plain, fair)]
+    lines.append(f"{'explained variance':24}{variance[0]:>12.3f}{variance[1]:>12.3f}")
+    gaps = [residual_gaps(fair.moments_, model.components_.T) for model in (plain, fair)]
+    for kind, name in enumerate(("mean gap", "covariance gap")):
+        for attribute in SENSITIVE:
+            before, after = gaps[0][kind][attribute], gaps[1][kind][attribute]
+            lines.append(f"{f'{name}, {attribute}':24}{before:>12.3f}{after:>12.3f}")
+    return lines
+
+
+def frontier_lines(fair: FairStreamingPCA) -> list[str]:
+    """Return the price of fairness: variance kept and gaps left for every m."""
+    heads = [f"{kind} {attribute}" for kind in ("mean", "cov.") for attribute in SENSITIVE]
+    lines = ["", "The frontier, one line per m (directions nulled per comparison):"]
+    lines.append(f"{'m':>3}{'nulled':>8}{'variance':>10}" + "".join(f"{head:>12}" for head in heads))
+    for point in fair.frontier(range(LARGEST_UNFAIR + 1)):
+        gaps = [of[attribute] for of in (point.mean_gap, point.covariance_gap) for attribute in SENSITIVE]
+        cells = "".join(f"{gap:>12.3f}" for gap in gaps)
+        lines.append(f"{point.n_unfair:>3}{point.n_removed:>8}{point.explained_variance_ratio:>10.3f}{cells}")
+    return lines
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    run_demo(echo=_print)

@@ -1,0 +1,173 @@
+"""The source over any Python iterable of (X, labels): lists, generators, torch data loaders, callables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fairstream.data.alignment import paired
+from fairstream.data.arrays import check_shape_and_type
+from fairstream.data.blocks import Block, encode_groups
+from fairstream.data.cutting import check_block_size, closing_early, reslice
+from fairstream.data.labels import listed_names
+from fairstream.data.matrices import check_matrix
+
+_WANTED = "yield (X, labels), (X, labels, target), a Block, or X alone"
+
+
+class IterableSource:
+    """Blocks made from what an iterable yields, in its own sizes or re-cut to `block_size` rows.
+
+    Parameters
+    ----------
+    items : iterable, or callable that returns one
+        Yields (X, labels), (X, labels, target), Block, or X alone. Labels take any form that `encode_groups`
+        takes. A list, a data loader or a callable can be read again; a generator only once, and says so.
+    sensitive : list of str, optional
+        Names for the label columns in order; where labels have names of their own, the ones to keep.
+    block_size : int, optional
+        Rows of every block; by default the blocks stay as they come.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Any] | Callable[[], Iterable[Any]],
+        *,
+        sensitive: object = None,
+        block_size: int | None = None,
+    ) -> None:
+        if sensitive is not None and listed_names(sensitive) is None:
+            raise ValueError(
+                "sensitive holds labels, but the labels of an iterable come with its blocks: "
+                f"pass their names, and {_WANTED}"
+            )
+        self._items = items
+        self._names = listed_names(sensitive)
+        self.block_size = check_block_size(block_size)
+        self._one_shot = hasattr(items, "__next__")
+        self._started = False
+        self._peeked: Block | None = None
+        self._shape: tuple[int | None, int] | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, from a look at the first block."""
+        if self._shape is None:
+            blocks = self._blocks()
+            first = next(blocks, None)
+            if first is None:
+                raise ValueError("the iterable is empty: yield at least one block")
+            if self._one_shot:
+                # A generator cannot be started again: keep what was taken and go on from there.
+                self._peeked, self._rest = first, blocks
+            else:
+                blocks.close()
+        assert self._shape is not None
+        return self._shape[1]
+
+    @property
+    def feature_names(self) -> None:
+        """An iterable has no column names."""
+        return
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, known after the first full pass."""
+        return None if self._shape is None else self._shape[0]
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks in order."""
+        blocks: Iterator[Block]
+        if self._peeked is not None:
+            blocks = self._resumed()
+        else:
+            blocks = self._blocks()
+        return blocks if self.block_size is None else reslice(blocks, self.block_size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to pickle what cannot be read again elsewhere."""
+        if self._one_shot:
+            raise TypeError(
+                "a generator cannot be pickled: pass a list, or a function that returns the generator"
+            )
+        return self.__dict__
+
+    def _resumed(self) -> Iterator[Block]:
+        first, self._peeked = self._peeked, None
+        if first is not None:
+            yield first
+        yield from self._rest
+
+    def _blocks(self) -> Any:
+        if self._one_shot:
+            if self._started:
+                raise ValueError(
+                    "the generator can be read once only, and has been: pass a list, or a function that "
+                    "returns the generator"
+                )
+            self._started = True
+        items = self._items() if callable(self._items) else self._items
+        n_rows = 0
+        for index, item in enumerate(closing_early(items)):
+            block = self._as_block(item, index)
+            n_rows += block.n_rows
+            yield block
+        if self._shape is not None:
+            self._shape = (n_rows, self._shape[1])
+
+    def _as_block(self, item: Any, index: int) -> Block:
+        place = f"block {index} of the iterable"
+        if isinstance(item, Block):
+            X, labels, target = item.X, item.groups or None, item.target
+        elif isinstance(item, tuple | list) and len(item) in (2, 3):
+            X, labels, target = (*item, None)[:3]
+        elif hasattr(item, "shape"):
+            X, labels, target = item, None, None
+        else:
+            raise ValueError(f"{place} is a {type(item).__name__}: {_WANTED}")
+        check_matrix(X, place)
+        labels, target = paired(labels, X, f"labels of {place}"), paired(target, X, f"target of {place}")
+        if not sp.issparse(X):
+            X = np.asarray(X)
+            check_shape_and_type(place, X.shape, X.dtype)
+            X = X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
+        if self._shape is not None and X.shape[1] != self._shape[1]:
+            raise ValueError(
+                f"{place} has {X.shape[1]} columns, the first has {self._shape[1]}: yield equal widths"
+            )
+        if self._shape is None:
+            self._shape = (None, X.shape[1])
+        target = None if target is None else np.asarray(target)
+        if target is not None and target.shape[:1] != X.shape[:1]:
+            raise ValueError(
+                f"{place} has {X.shape[0]} rows and a target of shape {target.shape}: yield one each"
+            )
+        return Block(X, self._groups(labels, X.shape[0], place), target)
+
+    def _groups(self, labels: Any, n_rows: int, place: str) -> Mapping[str, Any]:
+        if labels is None:
+            if self._names is not None:
+                raise ValueError(f"{place} has no labels, sensitive names {self._names}: yield (X, labels)")
+            return {}
+        if hasattr(labels, "__array__") and type(labels).__module__.startswith("torch"):
+            labels = np.asarray(labels)
+        encoded = encode_groups(labels, n_rows)
+        if self._names is None:
+            return encoded
+        if set(self._names) <= set(encoded):
+            return {name: encoded[name] for name in self._names}
+        unnamed = all(name.startswith("sensitive_feature_") for name in encoded)
+        if unnamed and len(encoded) == len(self._names):
+            return dict(zip(self._names, encoded.values(), strict=True))
+        raise ValueError(
+            f"{place} has the attributes {', '.join(encoded)}, sensitive names {', '.join(self._names)}: "
+            "name each label column"
+        )
+
+
+def open_iterable(data: Any, **options: Any) -> IterableSource:
+    """Open an iterable of blocks, or a callable that returns one."""
+    return IterableSource(data, **options)

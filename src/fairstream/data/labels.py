@@ -1,0 +1,233 @@
+"""Where the group labels, the target and the features of a plain matrix come from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairstream.data.blocks import Block, BlockSource, GroupColumn, Matrix, encode_groups, take_rows
+from fairstream.data.parts import check_part, cut_groups
+
+
+def listed_names(sensitive: object) -> list[str] | None:
+    """Return the names if `sensitive` is a name or a list of names, None if it is something else.
+
+    Examples
+    --------
+    >>> listed_names("sex")
+    ['sex']
+    >>> listed_names(["sex", "race"])
+    ['sex', 'race']
+    """
+    if isinstance(sensitive, str):
+        return [sensitive]
+    if isinstance(sensitive, list | tuple) and sensitive and all(isinstance(name, str) for name in sensitive):
+        return [*sensitive]
+    return None
+
+
+class MatrixRoles:
+    """What each column of a matrix is for, and the labels that come beside it.
+
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        Shape of the matrix.
+    sensitive : None, labels, int or list of int
+        One label per row in any form that `encode_groups` takes; or column indices of the matrix, whose
+        attributes are then called "column_3" and which leave the features. A list of as many whole
+        numbers as there are rows is read as labels.
+    features : list of int, optional
+        The columns to keep, in this order; by default all but the sensitive ones and the target.
+    target : array or int, optional
+        One value per row, or the index of a column.
+    keep_sensitive : bool
+        Keep sensitive columns among the features.
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        n_columns: int,
+        *,
+        sensitive: object = None,
+        features: Sequence[int] | None = None,
+        target: object = None,
+        keep_sensitive: bool = False,
+    ) -> None:
+        self._groups: dict[str, GroupColumn] = {}
+        self._group_columns: list[int] = []
+        self._target: NDArray[Any] | None = None
+        self._target_column: int | None = None
+        self._read_sensitive(sensitive, n_rows, n_columns)
+        self._read_target(target, n_rows, n_columns)
+        if keep_sensitive and not self._group_columns:
+            raise ValueError("keep_sensitive does not apply: no column of the matrix is sensitive")
+        if keep_sensitive and features is not None:
+            raise ValueError("keep_sensitive does not apply beside features: list the columns in features")
+        self.columns = self._choose_features(features, n_columns, keep_sensitive)
+        self.n_features = n_columns if self.columns is None else len(self.columns)
+        if self.n_features == 0:
+            raise ValueError("no feature column is left: name them with features=[...]")
+
+    def block(self, rows: Matrix, start: int) -> Block:
+        """Turn rows `start`, `start + 1`, ... of the matrix into a block."""
+        span = slice(start, start + rows.shape[0])
+        groups = take_rows(self._groups, span)
+        if self._group_columns:
+            columns = {f"column_{j}": _dense_column(rows, j) for j in self._group_columns}
+            groups |= encode_groups(columns, rows.shape[0])
+        target = None
+        if self._target is not None:
+            target = self._target[span]
+        elif self._target_column is not None:
+            target = _dense_column(rows, self._target_column)
+        X = rows if self.columns is None else rows[:, self.columns]
+        return Block(X, groups, target)
+
+    def part(self, start: int, stop: int) -> MatrixRoles:
+        """Return the same roles for a matrix that consists of rows start..stop."""
+        other = copy.copy(self)
+        other._groups = cut_groups(self._groups, start, stop)
+        other._target = None if self._target is None else self._target[start:stop]
+        return other
+
+    def _read_sensitive(self, sensitive: object, n_rows: int, n_columns: int) -> None:
+        if sensitive is None:
+            return
+        indices = _column_indices(sensitive, n_rows)
+        if indices is None:
+            self._groups = encode_groups(sensitive, n_rows)
+            return
+        self._group_columns = [_checked_index("sensitive", j, n_columns) for j in indices]
+        if len(set(self._group_columns)) < len(self._group_columns):
+            raise ValueError(
+                f"sensitive is {sensitive!r}, which names a column twice: pass different column indices, "
+                f"or one label per row ({n_rows:,} of them)"
+            )
+
+    def _read_target(self, target: object, n_rows: int, n_columns: int) -> None:
+        if target is None:
+            return
+        if isinstance(target, int | np.integer) and not isinstance(target, bool):
+            self._target_column = _checked_index("target", int(target), n_columns)
+            return
+        values = np.asarray(target)
+        if values.ndim != 1 or len(values) != n_rows:
+            raise ValueError(
+                f"target has shape {values.shape}, X has {n_rows:,} rows: pass one value per row"
+            )
+        self._target = values
+
+    def _choose_features(
+        self, features: Sequence[int] | None, n_columns: int, keep_sensitive: bool
+    ) -> NDArray[np.intp] | None:
+        if features is not None:
+            if any(isinstance(j, bool) or not isinstance(j, int | np.integer) for j in features):
+                raise ValueError(f"features is {features!r}: pass column indices, a matrix has no names")
+            return np.array([_checked_index("features", int(j), n_columns) for j in features], dtype=np.intp)
+        left_out = set() if keep_sensitive else set(self._group_columns)
+        if self._target_column is not None:
+            left_out.add(self._target_column)
+        if not left_out:
+            return None
+        return np.array([j for j in range(n_columns) if j not in left_out], dtype=np.intp)
+
+
+class LabelledSource:
+    """Another source's blocks with labels that were passed in, matched by row number."""
+
+    def __init__(self, source: BlockSource, sensitive: object, n_rows: int) -> None:
+        self._source = source
+        self._n_rows = n_rows
+        self._groups = encode_groups(sensitive, n_rows)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of every block."""
+        return self._source.n_features
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Column names of the source within."""
+        return self._source.feature_names
+
+    @property
+    def encoding(self) -> Mapping[str, Any] | None:
+        """How table columns become features, None where the source within is no table."""
+        return getattr(self._source, "encoding", None)
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows."""
+        return self._n_rows
+
+    @property
+    def block_size(self) -> int | None:
+        """Rows of every block but the last."""
+        return getattr(self._source, "block_size", None)
+
+    @property
+    def cuts(self) -> Sequence[int] | None:
+        """Rows that a part may begin at, None where the source within cannot be divided."""
+        return getattr(self._source, "cuts", None)
+
+    @property
+    def part_rows(self) -> int:
+        """Rows that are worth a task of their own."""
+        rows: int = getattr(self._source, "part_rows", self._n_rows)
+        return rows
+
+    def part(self, start: int, stop: int) -> LabelledSource:
+        """Return a source over rows start..stop, with their labels."""
+        check_part(self, start, stop)
+        within: Any = self._source
+        return LabelledSource(within.part(start, stop), cut_groups(self._groups, start, stop), stop - start)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks in order, each with its rows' labels."""
+        start = 0
+        for block in self._source:
+            stop = start + block.n_rows
+            if stop > self._n_rows:
+                raise ValueError(
+                    f"sensitive has {self._n_rows:,} rows, the data has more: pass one label per row"
+                )
+            yield Block(block.X, take_rows(self._groups, slice(start, stop)), block.target)
+            start = stop
+        if start < self._n_rows:
+            raise ValueError(
+                f"sensitive has {self._n_rows:,} rows, the data has {start:,}: pass one label per row"
+            )
+
+
+def _column_indices(sensitive: object, n_rows: int) -> list[int] | None:
+    """Tell column indices from labels: whole numbers in a list that is not as long as the data."""
+    if isinstance(sensitive, int | np.integer) and not isinstance(sensitive, bool):
+        return [int(sensitive)]
+    if not isinstance(sensitive, list | tuple) or not sensitive or len(sensitive) == n_rows:
+        return None
+    if any(isinstance(j, bool) or not isinstance(j, int | np.integer) for j in sensitive):
+        return None
+    return [int(j) for j in sensitive]
+
+
+def _checked_index(argument: str, index: int, n_columns: int) -> int:
+    if not -n_columns <= index < n_columns:
+        raise ValueError(
+            f"{argument} names column {index}, X has {n_columns} columns: pass indices below {n_columns}"
+            + (", or one label per row" if argument == "sensitive" else "")
+        )
+    return index % n_columns
+
+
+def _dense_column(rows: Matrix, index: int) -> NDArray[Any]:
+    if sp.issparse(rows):
+        column: NDArray[Any] = rows[:, [index]].toarray().ravel()
+        return column
+    return np.array(rows[:, index])

@@ -1,0 +1,227 @@
+"""The one door: turns paths, arrays, frames, stores, image archives and iterables into block sources."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from fairstream.data.blocks import BlockSource
+from fairstream.errors import missing_extra
+
+
+class _Kind(NamedTuple):
+    """How a kind of data is called, which module opens it (`open_<kind>`), and the options it takes."""
+
+    words: str
+    module: str
+    options: tuple[str, ...]
+
+
+_MATRIX = ("features", "target", "keep_sensitive")
+_TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
+_STORE = ("features", "target", "key")
+_CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values")
+_NAMING = ("attributes", "name_column", "names")
+_DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "max_bytes", "on_error")
+_KINDS = {
+    "array": _Kind("an array", "arrays", _MATRIX),
+    "npy": _Kind("a .npy file", "arrays", _MATRIX),
+    "npz": _Kind("an .npz file", "arrays", (*_MATRIX, "key")),
+    "frame": _Kind("a frame", "tables", _TABLE),
+    "parquet": _Kind("Parquet files", "tables", _TABLE),
+    "csv": _Kind("a CSV file", "tables", (*_TABLE, *_CSV)),
+    "hdf5": _Kind("an HDF5 file", "stores", _STORE),
+    "zarr": _Kind("a Zarr store", "stores", (*_STORE, "missing_chunks")),
+    "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
+    "images": _Kind("images", "images", (*_NAMING, *_DECODING)),
+    "iterable": _Kind("an iterable", "iterables", ()),
+}
+OPTIONS = frozenset(name for kind in _KINDS.values() for name in kind.options)
+_SUFFIXES = {
+    ".npy": "npy",
+    ".npz": "npz",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".zarr": "zarr",
+    ".zip": "images",
+}
+_COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
+
+
+def open_source(
+    data: Any,
+    *,
+    sensitive: Any = None,
+    features: Sequence[Any] | None = None,
+    target: Any = None,
+    block_size: int | None = None,
+    **options: Any,
+) -> BlockSource:
+    """Open anything that holds rows as a re-iterable source of blocks.
+
+    Nothing is read before iteration but headers (and labels that stand apart from the rows). Files are open
+    only while blocks are drawn from them, and closed when a loop is left early. Sources can be pickled,
+    except those over a generator or a record batch reader.
+
+    Parameters
+    ----------
+    data : path, array, frame, store, iterable or callable
+        A file or folder: .npy, .npz (numpy or scipy sparse), .csv (also .gz), .parquet (file, folder or
+        glob), .zarr, .h5, a folder or .zip of images. In memory: a numpy array or memory map, a scipy sparse
+        matrix, a frame of pandas, polars or pyarrow, anything with ``__arrow_c_stream__``, an h5py or zarr
+        array or group. Any iterable of (X, labels), a torch DataLoader say, or a callable that returns one.
+        A block source passes through.
+    sensitive : list of str, list of int, labels, optional
+        Names of columns (tables), of sibling arrays (stores, .npz) or of attributes (images); indices of
+        columns (matrices); or the labels themselves, one per row, in any form that `encode_groups` takes.
+    features : list, optional
+        The columns that make up X, by name (tables) or index (matrices). By default all but the sensitive
+        ones and the target; a sensitive column that is listed here stays.
+    target : str, int or array, optional
+        A column by name or index, or one value per row.
+    block_size : int, optional
+        Rows of every block but the last; by default about 8 MB of rows, between 64 and 65,536.
+    **options
+        Only for the kinds of data that can honour them; any other raises.
+
+        - matrices and tables: ``keep_sensitive`` (leave sensitive columns among the features);
+        - tables: ``categories`` ({column: [values]}; None for the values makes a numeric column categorical),
+          ``standardize`` (numeric columns to mean 0 and population standard deviation 1),
+          ``impute="mean"`` (a missing number becomes the column's mean, a missing category the shares of the
+          categories). Categories not given, ``standardize`` and ``impute`` take one first pass. Or
+          ``encoding``, another source's `encoding`, to turn columns into the very same features;
+        - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``,
+          ``text_encoding`` ("latin-1" say; UTF-8 by default), ``newlines_in_values`` (True if quoted text has
+          line ends; else one is refused as the trace of a quote that was never closed);
+        - .npz, HDF5 and Zarr: ``key`` (the array that is X);
+        - Zarr: ``missing_chunks`` ("raise", or "fill" to read the fill value where a chunk is not there);
+        - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
+          ``max_pixels``, ``max_bytes``, ``on_error``, see `fairstream.data.images.ImageSource`.
+
+    Returns
+    -------
+    BlockSource
+        Iterate it for `Block(X, groups, target)`; it knows `n_features`, `feature_names` and, where it can,
+        `n_rows`.
+
+    Examples
+    --------
+    >>> X = np.arange(12.0).reshape(6, 2)
+    >>> source = open_source(X, sensitive={"sex": ["f", "m", "f", "m", "f", None]}, block_size=4)
+    >>> [(block.X.shape, block.groups["sex"].codes.tolist()) for block in source]
+    [((4, 2), [0, 1, 0, 1]), ((2, 2), [0, -1])]
+    """
+    given = {"features": features, "target": target}
+    options |= {name: value for name, value in given.items() if value is not None}
+    if isinstance(data, BlockSource):
+        ignored = [
+            *options,
+            *(["sensitive"] if sensitive is not None else []),
+            *(["block_size"] if block_size else []),
+        ]
+        if ignored:
+            raise ValueError(f"{ignored[0]} does not apply to a source that is already open: leave it out")
+        return data
+    if isinstance(data, str | os.PathLike):
+        if not os.fspath(data):
+            raise ValueError('the path is empty: name a file, or pass "." for the current folder')
+        data = Path(data)
+        kind = _kind_of_path(data)
+    else:
+        kind = _kind_of_object(data)
+    allowed = _KINDS[kind].options
+    unknown = [name for name in options if name not in allowed]
+    if unknown:
+        listed = ", ".join(("sensitive", "block_size", *allowed))
+        words = _KINDS[kind].words
+        raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
+    source = _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
+    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # of a memory map
+    if isinstance(origin, str | Path):
+        source.path = Path(origin)  # type: ignore[attr-defined]  # so that no one writes over what it reads
+    return source
+
+
+def _opener(kind: str) -> Callable[..., BlockSource]:
+    """Import only what the kind of data needs, so that extras stay optional."""
+    words, module, _ = _KINDS[kind]
+    if module == "tables":
+        try:
+            import pyarrow  # noqa: F401
+        except ModuleNotFoundError:
+            raise missing_extra("pyarrow", "tables", f"reading {words}") from None
+    opener: Callable[..., BlockSource] = getattr(import_module(f"fairstream.data.{module}"), f"open_{kind}")
+    return opener
+
+
+def _kind_of_path(path: Path) -> str:
+    text = str(path)
+    if "://" in text or text.startswith(("http:/", "https:/", "s3:/", "gs:/")):
+        raise ValueError(f"{text} is not a local path: download it, or pass an iterable of blocks")
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    last = suffixes[-1] if suffixes else ""
+    if last in _COMPRESSED and len(suffixes) > 1:
+        last = suffixes[-2] if suffixes[-2] in (".csv", ".tsv") else last
+    if not path.exists():
+        if any(mark in text for mark in "*?[") and _SUFFIXES.get(last) == "parquet":
+            return "parquet"
+        raise FileNotFoundError(f"{text} does not exist: check the path")
+    if path.is_dir():
+        return _kind_of_folder(path)
+    if last not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        raise ValueError(f"{text} ends in {last or 'nothing'!r}: rename it, or open one of {known}")
+    return _SUFFIXES[last]
+
+
+def _kind_of_folder(path: Path) -> str:
+    if path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
+        return "zarr"
+    if any(path.rglob("*.parquet")) or any(path.rglob("*.pq")):
+        return "parquet"
+    from fairstream.data.image_files import is_image_name
+
+    if any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
+        return "images"
+    raise ValueError(f"{path} is a folder without Parquet files, images or a Zarr store: check the path")
+
+
+def _kind_of_object(data: Any) -> str:
+    module = type(data).__module__.split(".")[0]
+    if isinstance(data, np.ndarray) or sp.issparse(data):
+        return "array"
+    if module in ("h5py", "zarr"):
+        return "store_object"
+    if type(data).__name__ == "LazyFrame":
+        raise ValueError(
+            "the data is a lazy frame: collect() it, or write it with sink_parquet and open that"
+        )
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        if type(data).__name__.endswith(("Series", "Array")):
+            raise ValueError(
+                f"a {type(data).__name__} is a single column: pass a frame or a two-dimensional array"
+            )
+        return "frame"
+    if module == "pandas" and hasattr(data, "columns"):
+        return "frame"
+    if hasattr(data, "__array__") and hasattr(data, "shape"):
+        return "array"
+    if callable(data) and not inspect.isclass(data):
+        return "iterable"
+    if isinstance(data, Iterable) and not isinstance(data, bytes | dict | set):
+        return "iterable"
+    raise ValueError(
+        f"a {type(data).__name__} cannot be opened: pass a path, an array, a frame, "
+        "or an iterable of (X, labels)"
+    )

@@ -1,0 +1,307 @@
+"""The table source: any reader of Arrow record batches as blocks of numbers with group labels."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairstream.data.alignment import paired
+from fairstream.data.blocks import Block, BlockSource, encode_groups
+from fairstream.data.cutting import check_block_size, default_block_size
+from fairstream.data.labels import LabelledSource, listed_names
+from fairstream.data.parts import check_part, rows_worth_a_task
+from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
+from fairstream.data.table_files import (
+    CsvReader,
+    FrameReader,
+    ParquetReader,
+    StreamReader,
+    TableReader,
+    parquet_paths,
+    parquet_root,
+)
+
+try:
+    import pyarrow as pa
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = None
+
+# pandas stores the row labels of a frame under such a name: identifiers, not features.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+
+
+class TableSource:
+    """Blocks of a table with named columns, numeric and categorical.
+
+    Categories that are not given, `standardize` and `impute` take a first pass over the columns concerned. It
+    runs at the first iteration or the first look at `n_features` or `feature_names`, once; a pickled source
+    carries what it learned.
+    """
+
+    def __init__(
+        self,
+        reader: TableReader,
+        *,
+        sensitive: Sequence[str] = (),
+        features: Sequence[str] | None = None,
+        target: str | None = None,
+        keep_sensitive: bool = False,
+        categories: Mapping[str, Sequence[Hashable] | None] | None = None,
+        standardize: bool = False,
+        impute: str | None = None,
+        encoding: Mapping[str, Any] | None = None,
+        block_size: int | None = None,
+        hidden: Sequence[str] = (),
+    ) -> None:
+        self._reader = reader
+        self._sensitive = tuple(sensitive)
+        self._target = target
+        if encoding is not None:
+            beside: dict[str, Any] = {"features": features, "categories": categories, "impute": impute}
+            beside |= {"standardize": standardize or None, "keep_sensitive": keep_sensitive or None}
+            for argument, value in beside.items():
+                if value is not None:
+                    raise ValueError(
+                        f"{argument} does not apply beside encoding, which settles it: leave it out"
+                    )
+            features = [column["name"] for column in encoding["columns"]]
+        if features is not None and (isinstance(features, str) or listed_names(list(features)) is None):
+            raise ValueError(f"features is {features!r}: pass a list of column names")
+        if keep_sensitive and (features is not None or not (sensitive or hidden)):
+            other = "features" if features is not None else "no sensitive column"
+            raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
+        targets = () if target is None else (target,)
+        check_columns(reader, sensitive=sensitive, features=features or (), target=targets)
+        left_out = {target} if keep_sensitive else {target, *sensitive, *hidden}
+        chosen = (
+            [
+                name
+                for name in reader.schema.names
+                if name not in left_out and not _PANDAS_INDEX.fullmatch(name)
+            ]
+            if features is None
+            else [*features]
+        )
+        if not chosen:
+            raise ValueError(
+                f"{reader.place} has no column left for the features: name them with features=[...]"
+            )
+        check_columns(reader, features=chosen)
+        if isinstance(reader, CsvReader):
+            reader.check_text([*chosen, *sensitive, *targets])
+        check_labels(reader, sensitive)
+        self._features = tuple(chosen)
+        if encoding is not None:
+            self._encoder = TableEncoder.restored(reader.schema, encoding)
+        else:
+            self._encoder = TableEncoder.plan(
+                reader.schema, chosen, categories=categories or {}, standardize=standardize, impute=impute
+            )
+        self._block_size = check_block_size(block_size)
+        self._first_row = 0
+        self._n_rows = reader.n_rows if not isinstance(reader, ParquetReader) else None
+        if reader.one_shot and self._encoder.columns_to_learn:
+            raise ValueError(
+                f"{reader.place} can be read once only, and column {self._encoder.columns_to_learn[0]!r} "
+                "needs a first pass: give its categories, leave standardize and impute out, or pass a Table"
+            )
+
+    @property
+    def block_size(self) -> int:
+        """Rows of every block but the last."""
+        return self._block_size or default_block_size(8 * self.n_features)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of every block (makes the first pass where one is needed)."""
+        self._learn()
+        return self._encoder.width
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the columns, "column=category" for one-hot ones (makes the first pass if needed)."""
+        self._learn()
+        return self._encoder.feature_names
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """How columns become features, as plain data: pass it as `encoding` to read another table alike."""
+        self._learn()
+        return self._encoder.to_state()
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows; for text and streams known after the first full pass."""
+        if self._n_rows is None and isinstance(self._reader, ParquetReader):
+            self._n_rows = self._reader.n_rows
+        return self._n_rows
+
+    @property
+    def cuts(self) -> Sequence[int] | None:
+        """Rows that a part may begin at: those that begin a row group, any of a frame; None for a stream."""
+        return self._reader.cuts if isinstance(self._reader, FrameReader | ParquetReader) else None
+
+    @property
+    def part_rows(self) -> int:
+        """Rows that are worth a task of their own (makes the first pass where one is needed)."""
+        return rows_worth_a_task(8 * self.n_features)
+
+    def part(self, start: int, stop: int) -> TableSource:
+        """Return a source over rows start..stop, encoded as the whole is (makes the first pass if needed)."""
+        check_part(self, start, stop)
+        assert isinstance(self._reader, FrameReader | ParquetReader)
+        self._learn()
+        other = copy.copy(self)
+        other._reader, other._n_rows = self._reader.part(start, stop), stop - start
+        other._first_row = self._first_row + start
+        return other
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks in order; files are open only while this runs."""
+        self._learn()
+        target = () if self._target is None else (self._target,)
+        columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
+        start = self._first_row
+        for table in exact_tables(self._batches(columns), self.block_size):
+            groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
+            y = None if self._target is None else target_values(table.column(self._target))
+            yield Block(self._encoder.encode(table, start), groups, y)
+            start += table.num_rows
+
+    def _learn(self) -> None:
+        columns = self._encoder.columns_to_learn
+        if columns and not self._encoder.learned:
+            # A failed pass must leave nothing half-learned behind: learn on a fresh copy, then keep it.
+            encoder = self._encoder.blank()
+            encoder.learn(self._batches(columns))
+            self._encoder = encoder
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        numbers = set(self._encoder.number_names) - {*self._sensitive, self._target}
+        count = 0
+        for batch in self._reader.batches(columns, [name for name in columns if name in numbers]):
+            count += batch.num_rows
+            yield batch
+        if self._n_rows is None:
+            self._n_rows = count
+        elif count != self._n_rows:
+            raise ValueError(
+                f"{self._reader.place} had {self._n_rows:,} rows and now has {count:,}: "
+                "it must not change while it is read"
+            )
+
+
+def check_columns(reader: TableReader, **arguments: Sequence[str]) -> None:
+    """Refuse names that the table does not have, or has twice."""
+    counts = Counter(reader.schema.names)
+    for argument, asked in arguments.items():
+        for name in asked:
+            if counts[name] > 1:
+                raise ValueError(f"{reader.place} has {counts[name]} columns named {name!r}: rename them")
+            if not counts[name]:
+                names = reader.schema.names
+                listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+                raise ValueError(f"{argument} names {name!r}, {reader.place} has {listed}: name one of these")
+        if len({*asked}) < len(asked):
+            raise ValueError(f"{argument} names a column twice: {list(asked)}")
+
+
+def check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
+    """Refuse sensitive columns whose values are no labels: dates, lists, bytes that are no text."""
+    for name in sensitive:
+        arrow_type = reader.schema.field(name).type
+        if column_kind(arrow_type) == "other" or pa.types.is_fixed_size_list(arrow_type):
+            raise ValueError(
+                f"sensitive names {name!r}, which holds {arrow_type}: convert it to text (UTF-8) or numbers"
+            )
+
+
+def exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
+    """Yield Arrow tables of exactly `block_size` rows (the last may be shorter), without copying."""
+    pending: list[Any] = []
+    held = 0
+    for batch in batches:
+        start = 0
+        while held + batch.num_rows - start >= block_size:
+            length = block_size - held
+            yield pa.Table.from_batches([*pending, batch.slice(start, length)])
+            pending, held, start = [], 0, start + length
+        if start < batch.num_rows:
+            pending.append(batch.slice(start))
+            held += batch.num_rows - start
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def table_reader(data: Any, **csv_options: Any) -> TableReader:
+    """Choose the reader for a path, frame or Arrow stream."""
+    if isinstance(data, str | os.PathLike):
+        path = Path(data)
+        if {".csv", ".tsv"} & {suffix.lower() for suffix in path.suffixes}:
+            return CsvReader(str(path), **csv_options)
+        paths = parquet_paths(str(path))
+        if not paths:
+            raise FileNotFoundError(f"{path} matches no Parquet file: check the folder or the pattern")
+        return ParquetReader(paths, str(path), parquet_root(str(path)))
+    kind = type(data).__module__.split(".")[0]
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return FrameReader(data, "the pyarrow table")
+    if kind in ("pandas", "polars") and hasattr(data, "columns") and hasattr(data, "shape"):
+        return FrameReader(data, f"the {kind} frame")
+    return StreamReader(data)
+
+
+def open_frame(data: Any, *, sensitive: object = None, **options: Any) -> BlockSource:
+    """Open a pandas, polars or pyarrow frame, or anything that gives an Arrow stream."""
+    return _labelled(table_reader(data), sensitive=paired(sensitive, data, "sensitive"), **options)
+
+
+def open_parquet(path: Path, **options: Any) -> BlockSource:
+    """Open a Parquet file, a folder of them, or a glob."""
+    return _labelled(table_reader(path), **options)
+
+
+def open_csv(
+    path: Path,
+    *,
+    delimiter: str | None = None,
+    column_names: Sequence[str] | None = None,
+    column_types: Mapping[str, str] | None = None,
+    text_encoding: str = "utf-8",
+    newlines_in_values: bool = False,
+    **options: Any,
+) -> BlockSource:
+    """Open a CSV file, plain or compressed."""
+    reader = table_reader(
+        path,
+        delimiter=delimiter,
+        column_names=column_names,
+        column_types=column_types,
+        text_encoding=text_encoding,
+        newlines_in_values=newlines_in_values,
+    )
+    return _labelled(reader, **options)
+
+
+def _labelled(reader: TableReader, *, sensitive: object = None, **options: Any) -> BlockSource:
+    """Take labels from the table's own columns, or from what was passed beside it."""
+    names = listed_names(sensitive)
+    if sensitive is None or names is not None:
+        return TableSource(reader, sensitive=names or (), **options)
+    if reader.n_rows is None:
+        raise ValueError(
+            f"sensitive holds labels, and the length of {reader.place} is not known beforehand: "
+            "name columns instead"
+        )
+    attributes = encode_groups(sensitive, reader.n_rows)
+    # df["sex"] passed beside df: the column it came from is as sensitive as the labels are.
+    columns = {*reader.schema.names}
+    hidden = [name for name in attributes if name in columns]
+    return LabelledSource(TableSource(reader, hidden=hidden, **options), attributes, reader.n_rows)

@@ -1,5 +1,0 @@
-"""Fits on many machines with Dask: summaries are made where the rows are, merged in a fixed order."""
-
-from fairstream.distributed.fit import fit_dask
-
-__all__ = ["fit_dask"]

@@ -1,0 +1,1 @@
+"""Files: atomic, digest-checked, without pickle."""

@@ -1,0 +1,128 @@
+"""Leading eigenvectors of symmetric matrices, dense or sketched, of all of them or outside a subspace.
+
+Symbols: S is symmetric, Sigma is the covariance, U (d x m') an orthonormal basis to stay out of, V (d x k)
+the leading eigenvectors of (I - UU') Sigma (I - UU').
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from fairstream.linalg.bases import FloatArray, fix_signs, is_finite, orthonormal_complement_part
+from fairstream.linalg.symmetric import SymmetricOperator
+from fairstream.linalg.threads import small_lapack
+
+_SMALL = 512
+NO_VARIANCE = 1e-13  # of the total: what is below is rounding
+
+
+def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the eigenvalues (ascending) and eigenvectors of a symmetric matrix.
+
+    Examples
+    --------
+    >>> eigh(np.diag([3.0, 1.0]))[0]
+    array([1., 3.])
+    """
+    check_finite_matrix(S)
+    if S.shape[0] <= _SMALL:
+        with small_lapack():
+            values, vectors = scipy.linalg.eigh(S, check_finite=False)
+    else:
+        values, vectors = scipy.linalg.eigh(S, check_finite=False, driver="evd")
+    return values, vectors
+
+
+def check_finite_matrix(S: FloatArray) -> None:
+    """Refuse a matrix that LAPACK must not see: with a NaN in it some of its loops never end."""
+    if not is_finite(S):
+        raise ValueError(
+            "the second moments have NaN or infinite values, so there are no eigenvectors: rescale X or "
+            "sample_weight, or collect the moments again"
+        )
+
+
+def top_eigenvectors(S: FloatArray, m: int, *, by: str = "value") -> tuple[FloatArray, FloatArray]:
+    """Return the m leading eigenvalues and eigenvectors, by value or by absolute value.
+
+    Examples
+    --------
+    >>> values, vectors = top_eigenvectors(np.diag([-2.0, 1.0, 4.0]), 2, by="absolute")
+    >>> values
+    array([ 4., -2.])
+    """
+    values, vectors = eigh(S)
+    key = np.abs(values) if by == "absolute" else values
+    order = np.argsort(-key, kind="stable")[:m]
+    return values[order], vectors[:, order]
+
+
+def top_eigenpairs(S: SymmetricOperator, m: int, *, by: str = "value") -> tuple[FloatArray, FloatArray]:
+    """Return the m leading eigenvalues and eigenvectors (d x m) of an operator, by value or absolute value.
+
+    Examples
+    --------
+    >>> top_eigenpairs(SymmetricOperator(np.diag([-2.0, 1.0, 4.0])), 1)[0]
+    array([4.])
+    """
+    values, vectors = top_eigenvectors(S.core, m, by=by)
+    return values, S.expand(vectors)
+
+
+def leading_outside(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
+    """Return k orthonormal columns outside U along which the covariance is largest, signs fixed.
+
+    Examples
+    --------
+    >>> leading_outside(SymmetricOperator(np.diag([3.0, 2.0, 1.0])), np.eye(3)[:, :1], 1).ravel()
+    array([0., 1., 0.])
+    """
+    if covariance.basis is None:
+        return fix_signs(_leading_dense(covariance, U.astype(np.float64, copy=False), k))
+    return fix_signs(_leading_sketched(covariance, U.astype(covariance.basis[0].dtype, copy=False), k))
+
+
+def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
+    """Push U to the bottom of the spectrum: what is left on top lies outside U, whatever Sigma's rank."""
+    Sigma, d = covariance.core, covariance.shape[0]
+    images = Sigma @ U
+    bottom = max(covariance.trace(), np.finfo(float).tiny)
+    cross = images @ U.T
+    inner = U.T @ images - bottom * np.eye(U.shape[1])
+    projected = Sigma - cross - cross.T + U @ inner @ U.T
+    if k < d // 4:
+        check_finite_matrix(projected)
+        values, V = scipy.linalg.eigh(projected, subset_by_index=[d - k, d - 1], check_finite=False)
+    else:
+        values, V = eigh(projected)
+    values, V = values[::-1][:k], V[:, ::-1][:, :k]
+    return _filled_up(U, V[:, values > NO_VARIANCE * bottom], k)
+
+
+def _filled_up(U: FloatArray, V: FloatArray, k: int) -> FloatArray:
+    """Orthonormalise V outside U, with k columns: where variance runs out, fixed directions fill up.
+
+    The data says nothing about those; taking them from rounding noise would make the result depend on luck.
+    """
+    missing = k - V.shape[1]
+    if missing > 0:
+        rest = np.random.default_rng(0).standard_normal((len(U), missing)).astype(V.dtype)
+        V = np.hstack([V, rest])
+    return orthonormal_complement_part(U, V)
+
+
+def _leading_sketched(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
+    """Solve inside the sketch's directions after U is taken out of them; W x W matrices only."""
+    inside = covariance.coordinates(U).astype(np.float64)
+    gram = np.eye(len(inside)) - inside @ inside.T  # of the basis rows without their part in U
+    values, vectors = eigh(gram)
+    usable = values > (1e-4 if U.dtype == np.float32 else 1e-8)
+    lengths = np.sqrt(values[usable])
+    core = (vectors[:, usable] * lengths).T @ covariance.core @ (vectors[:, usable] * lengths)
+    variances, inner = eigh((core + core.T) / 2)
+    bottom = max(covariance.trace(), np.finfo(float).tiny)
+    inner = inner[:, variances > NO_VARIANCE * bottom]
+    chosen = (vectors[:, usable] / lengths) @ inner[:, ::-1][:, :k]
+    V = covariance.expand(chosen) - U @ (inside.T @ chosen).astype(U.dtype)
+    return _filled_up(U, V, k)

@@ -1,0 +1,239 @@
+"""How many threads work: BLAS's own for large products, one for small LAPACK, ours where they share rows."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import threadpoolctl
+
+from fairstream.linalg.bases import FloatArray
+
+Answer = TypeVar("Answer")
+
+_WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
+_controller: threadpoolctl.ThreadpoolController | None = None
+_pool: ThreadPoolExecutor | None = None
+
+
+class _OneThread(threading.local):
+    """The limit of BLAS to one thread, which several threads may ask for at once.
+
+    Some builds of BLAS keep the number for the process, some for each thread. So every thread sets it, and
+    sets it back to what there was before the first of them: one that ends early lets the others be slow.
+    A helper never sets it back: it has no other use, and works only while the thread it helps has the limit.
+    """
+
+    lock = threading.Lock()
+    active = 0  # in all threads together
+    threads = 1  # that BLAS had before
+    before: tuple[tuple[Any, int], ...] = ()  # libraries and their threads
+
+    def __init__(self) -> None:
+        self.depth = 0  # in this thread
+        self.limit: Any = None
+        self.accompanied = False  # by another thread that has work of its own
+        self.helps = False
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.active == 0:
+                libraries = [lib for lib in _pools().lib_controllers if lib.user_api == "blas"]
+                type(self).before = tuple((lib, lib.num_threads) for lib in libraries)
+                type(self).threads = max((number for _, number in self.before), default=1)
+            type(self).active += 1
+            if self.depth == 0:
+                self.limit = _pools().limit(limits=1, user_api="blas")
+                if not self.helps:
+                    self.limit.__enter__()
+        self.depth += 1
+
+    def leave(self) -> None:
+        self.depth -= 1
+        with self.lock:
+            type(self).active -= 1
+            if self.depth == 0 and not self.helps:
+                self.limit.__exit__(None, None, None)
+                for library, number in self.before:
+                    library.set_num_threads(number)
+                _give_up_control()
+
+    def forget(self) -> None:
+        """Start anew in a forked process, whose other threads are gone with what they held."""
+        type(self).lock, type(self).active = threading.Lock(), 0
+        self.__init__()  # type: ignore[misc]
+
+
+def _give_up_control() -> None:
+    """Let other threads set limits: for threadpoolctl from 3.7 on, who sets one keeps the others from it."""
+    give_up = getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None)
+    if give_up is not None:
+        give_up()
+
+
+_one_thread = _OneThread()
+
+
+@contextmanager
+def small_lapack() -> Iterator[None]:
+    """Keep LAPACK on one thread: on small matrices more threads only wait for each other."""
+    _one_thread.enter()
+    try:
+        yield
+    finally:
+        _one_thread.leave()
+
+
+def blas_threads() -> int:
+    """Return with how many threads BLAS works where `small_lapack` does not hold it back."""
+    with _one_thread.lock:
+        return _one_thread.threads if _one_thread.active else _pool_threads()
+
+
+def _pool_threads() -> int:
+    return max((pool["num_threads"] for pool in _pools().info() if pool["user_api"] == "blas"), default=1)
+
+
+def shares(total: int, work: int, most: int | None = None) -> list[slice]:
+    """Cut `total` rows or columns into a share per BLAS thread, no more than `most`; one if work is little.
+
+    Examples
+    --------
+    >>> shares(10, work=100)
+    [slice(0, 10, None)]
+    """
+    threads = max(min(blas_threads(), work // _WORTH_A_THREAD, total, most or total), 1)
+    if _one_thread.accompanied:
+        threads = 1
+    bounds = [total * j // threads for j in range(threads + 1)]
+    return [slice(*ends) for ends in pairwise(bounds)]
+
+
+def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answer]:
+    """Return work(part) for every part, the first in this thread and each other in one of its own.
+
+    Examples
+    --------
+    >>> in_threads(lambda part: part.stop, [slice(0, 2), slice(2, 5)])
+    [2, 5]
+    """
+    if len(parts) == 1:
+        return [work(parts[0])]
+    others = [_submitted(partial(work, part)) for part in parts[1:]]
+    with _finished(others), _accompanied():
+        first = work(parts[0])
+    return [first, *(other.result() for other in others)]
+
+
+def _submitted(work: Callable[[], Answer]) -> Future[Answer]:
+    """Give work to a helper, with NumPy's error state; do it here where there are no helpers any more."""
+    global _pool
+    if _pool is None:  # started once: to start a thread can take as long as its share
+        _pool = ThreadPoolExecutor(os.cpu_count() or 1, "fairstream", initializer=_become_helper)
+    try:
+        return _pool.submit(copy_context().run, work)
+    except RuntimeError:  # the interpreter is about to end
+        done: Future[Answer] = Future()
+        with _accompanied():
+            done.set_result(work())
+        return done
+
+
+def _become_helper() -> None:
+    _one_thread.accompanied = _one_thread.helps = True  # helpers must not wait for helpers
+
+
+@contextmanager
+def _finished(others: list[Future[Answer]]) -> Iterator[None]:
+    """Wait for others in the end, whatever happens: they work on the caller's arrays."""
+    try:
+        yield
+    finally:
+        try:
+            wait(others)
+        except BaseException:  # Ctrl-C
+            wait(others)
+            raise
+
+
+def _start_anew() -> None:
+    global _pool
+    _pool = None
+    _one_thread.forget()
+
+
+if hasattr(os, "register_at_fork"):  # a forked process has no threads but its first
+    os.register_at_fork(after_in_child=_start_anew)
+
+
+def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return A'B for two tall matrices, every thread with some of the rows.
+
+    Examples
+    --------
+    >>> inner_product(np.ones((3, 1)), np.arange(6.0).reshape(3, 2))
+    array([[6., 9.]])
+    """
+    with small_lapack():  # threads of our own: those of BLAS wait for each other at every product
+        most = len(A) // max(A.shape[1], B.shape[1], 1)  # no more than A or B take, all parts together
+        parts = in_threads(lambda rows: A[rows].T @ B[rows], shares(len(A), A.size + B.size, max(most, 1)))
+    return sum(parts[1:], start=parts[0])
+
+
+def wide_product(T: FloatArray, R: FloatArray) -> FloatArray:
+    """Return TR for a small T and a wide R, every thread with some of the columns.
+
+    Examples
+    --------
+    >>> wide_product(np.array([[1.0, 2.0]]), np.arange(6.0).reshape(2, 3))
+    array([[ 6.,  9., 12.]])
+    """
+    answer = np.empty((len(T), R.shape[1]), dtype=np.result_type(T, R))
+    parts = shares(R.shape[1], R.size + answer.size)
+    with small_lapack():
+        in_threads(lambda columns: np.matmul(T, R[:, columns], out=answer[:, columns]), parts)
+    return answer
+
+
+@contextmanager
+def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
+    """Do some work in a second thread while the body runs, BLAS on one thread in both.
+
+    Yields a list that holds the answer once the body has ended; it stays empty, and nothing is done, where
+    there is no work or BLAS has only one thread.
+    """
+    answer: list[Answer] = []
+    if work is None or blas_threads() < 2:
+        yield answer
+        return
+    with small_lapack(), _accompanied():
+        future = _submitted(work)
+        with _finished([future]):
+            yield answer
+        answer.append(future.result())
+
+
+@contextmanager
+def _accompanied() -> Iterator[None]:
+    """Share no work out: the other processors are taken."""
+    before, _one_thread.accompanied = _one_thread.accompanied, True
+    try:
+        yield
+    finally:
+        _one_thread.accompanied = before
+
+
+def _pools() -> threadpoolctl.ThreadpoolController:
+    """Return the thread pools of this process, found once: looking for them takes milliseconds."""
+    global _controller
+    if _controller is None:
+        _controller = threadpoolctl.ThreadpoolController()
+    return _controller

@@ -1,0 +1,1 @@
+"""Fits over streams: one machine or a cluster, checkpoints, embeddings written out."""

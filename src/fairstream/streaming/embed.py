@@ -1,0 +1,186 @@
+"""Rows out: embeds or erases a whole source into a .npy, .csv or .parquet file, block by block."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from fairstream.data import open_source
+from fairstream.data.blocks import BlockSource
+from fairstream.errors import FairstreamWarning, missing_extra
+from fairstream.files.format import PathLike, atomic_file
+from fairstream.files.outputs import check_apart
+from fairstream.linalg import FloatArray
+from fairstream.subspace.channels import ChannelSubspaces
+from fairstream.subspace.model import FairSubspace
+
+_MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
+
+Model: TypeAlias = FairSubspace | ChannelSubspaces
+Write: TypeAlias = Callable[[FloatArray], None]
+Progress: TypeAlias = Callable[[int, int | None], object]
+
+
+def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
+    """Open data as the rows that a model was fitted on were: same columns, categories and scaling.
+
+    Parameters
+    ----------
+    model : FairSubspace or ChannelSubspaces
+        One fitted on a table knows how its columns became features; others leave it to the options.
+    data, **options
+        As in `open_source`.
+
+    Examples
+    --------
+    >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    >>> open_like(model, np.ones((5, 3))).n_features
+    3
+    """
+    encoding = model.parameters.get("encoding")
+    if encoding is not None and isinstance(data, str | Path) and Path(data).suffix.lower() in _MATRICES:
+        raise ValueError(
+            f"{data} is a matrix, the model was fitted on a table: pass a table with its columns"
+        )
+    source = open_source(data, **(options if encoding is None else {**options, "encoding": encoding}))
+    if source.n_features != model.n_features:
+        raise ValueError(
+            f"the data has {source.n_features} features, the model {model.n_features}: choose the columns "
+            "it was fitted on"
+        )
+    channels = getattr(model, "n_channels", 1)
+    if channels not in (1, getattr(source, "n_channels", channels)):
+        raise ValueError(f"the data has other channels than the model's {channels}: open it as for the fit")
+    return source
+
+
+def embed_source(
+    model: Model, source: BlockSource, path: PathLike, *, progress: Progress | None = None
+) -> int:
+    """Write the fair coordinates of all rows of a source to a file; return how many rows.
+
+    Parameters
+    ----------
+    model : FairSubspace or ChannelSubspaces
+    source : BlockSource
+    path : path
+        Ends in .npy, .csv or .parquet (the last two need the `tables` extra); appears only when complete.
+        Must not be, or lie within, what the source was opened from.
+    progress : callable, optional
+        Called with (rows done, rows in all or None) after every block.
+    """
+    names = [f"component_{j}" for j in range(model.n_components)]
+    return _write(model.embed, source, path, names, progress)
+
+
+def erase_source(
+    model: Model, source: BlockSource, path: PathLike, *, progress: Progress | None = None
+) -> int:
+    """Write all rows of a source without their unfair part to a file; parameters as in `embed_source`."""
+    names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]
+    return _write(model.erase, source, path, names, progress)
+
+
+def _write(
+    apply: Callable[[Any], FloatArray],
+    source: BlockSource,
+    path: PathLike,
+    names: Sequence[str],
+    progress: Progress | None,
+) -> int:
+    done = 0
+    if (origin := getattr(source, "path", None)) is not None:
+        check_apart(path, [origin])
+    with open_sink(path, names) as write:
+        for block in source:
+            write(apply(block.X))
+            done += block.n_rows
+            if progress is not None:
+                progress(done, source.n_rows)
+    return done
+
+
+@contextmanager
+def open_sink(path: PathLike, names: Sequence[str]) -> Iterator[Write]:
+    """Open a file for rows with these columns; yields a function that takes a block of them."""
+    sinks = {".npy": _npy_sink, ".csv": _csv_sink, ".parquet": _parquet_sink, ".pq": _parquet_sink}
+    suffix = Path(path).suffix.lower()
+    if suffix not in sinks:
+        raise ValueError(f"{path} ends in {suffix or 'nothing'!r}: name one that ends in {', '.join(sinks)}")
+    with atomic_file(path) as stream, sinks[suffix](stream, names) as write:
+        yield write
+
+
+@contextmanager
+def _npy_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
+    shape, dtype = [0, len(names)], np.dtype(np.float64)
+
+    def head() -> None:
+        # numpy leaves room in the header for the first axis to grow, so it can be written again at the end.
+        about = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
+        np.lib.format.write_array_header_1_0(stream, about)
+
+    def write(rows: FloatArray) -> None:
+        nonlocal dtype
+        if shape[0] == 0:
+            dtype = rows.dtype
+            head()
+        shape[0] += len(rows)
+        stream.write(np.ascontiguousarray(rows, dtype=dtype).data)
+
+    yield write
+    stream.seek(0)
+    head()
+    stream.seek(0, 2)
+
+
+@contextmanager
+def _csv_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
+    pa = _pyarrow("writing CSV")
+    import pyarrow.csv as pa_csv
+
+    _warn_of_formulas(names)
+    schema = pa.schema([(name, pa.float64()) for name in names])
+    with pa_csv.CSVWriter(stream, schema) as writer:
+        yield lambda rows: writer.write_table(_table(pa, rows, schema))
+
+
+@contextmanager
+def _parquet_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
+    pa = _pyarrow("writing Parquet")
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.float64()) for name in names])
+    with pq.ParquetWriter(stream, schema) as writer:
+        yield lambda rows: writer.write_table(_table(pa, rows, schema))
+
+
+def _warn_of_formulas(names: Sequence[str]) -> None:
+    """Say so if a spreadsheet would run a column's name; another name would not be the model's any more."""
+    formulas = [name for name in names if name.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    if formulas:
+        more = f" and {len(formulas) - 1} more begin" if len(formulas) > 1 else " begins"
+        warnings.warn(
+            f"column {formulas[0]!r}{more} like a formula, which a spreadsheet would run when it opens the "
+            "CSV file: rename the column in the data, or write .parquet",
+            FairstreamWarning,
+            stacklevel=2,
+        )
+
+
+def _pyarrow(purpose: str) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise missing_extra("pyarrow", "tables", purpose) from None
+    return pa
+
+
+def _table(pa: Any, rows: FloatArray, schema: Any) -> Any:
+    columns = np.asarray(rows, dtype=np.float64).T
+    return pa.Table.from_arrays([pa.array(np.ascontiguousarray(column)) for column in columns], schema=schema)

@@ -1,0 +1,372 @@
+"""FairSubspace: the frozen result of a fit. It embeds, reconstructs and erases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairstream.data.blocks import Matrix, label_order
+from fairstream.data.matrices import check_matrix
+from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows, withheld_groups
+from fairstream.files.format import (
+    Arrays,
+    Header,
+    PathLike,
+    Storable,
+    checked,
+    checked_number,
+    checked_orthonormal,
+    checked_signs,
+    label_from_json,
+    label_to_json,
+    storable,
+)
+from fairstream.files.onnx import write_onnx
+from fairstream.linalg import FloatArray, is_finite
+
+_SLICE_BYTES = 16_000_000
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class FairSubspace(Storable):
+    """A fair subspace, what was nulled to get it, and what it was learned from.
+
+    A file of it leaves out the counts and means of groups with few rows, see `publishable`.
+
+    Attributes
+    ----------
+    components : array (k, d)
+        V', orthonormal rows, strongest first.
+    unfair_basis : array (m', d)
+        U', orthonormal rows, all orthogonal to the components.
+    mean : array (d,)
+        Mean of all rows seen; subtracted before projecting.
+    explained_variance : array (k,)
+        Variance (divisor n - 1) along each component.
+    total_variance : float
+        Sum of all variances (divisor n - 1).
+    n_rows : int or float
+        Rows seen, or the sum of their weights.
+    group_counts : dict
+        Attribute -> label -> rows.
+    group_means : dict
+        Attribute -> label -> mean (d,).
+    feature_names : tuple of str, optional
+    parameters : dict
+        How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size.
+    withheld_groups : dict
+        Attribute -> labels whose counts and means are not told; they were compared like the others.
+
+    Examples
+    --------
+    >>> subspace = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    >>> subspace.embed(np.array([[1.0, 2.0, 3.0]]))
+    array([[1.]])
+    >>> subspace.erase(np.array([[1.0, 2.0, 3.0]]))
+    array([[1., 0., 3.]])
+    """
+
+    kind: ClassVar[str] = "FairSubspace"
+
+    components: FloatArray
+    unfair_basis: FloatArray
+    mean: FloatArray
+    explained_variance: FloatArray
+    total_variance: float
+    n_rows: int | float
+    group_counts: Mapping[str, Mapping[Hashable, int | float]] = field(default_factory=dict)
+    group_means: Mapping[str, Mapping[Hashable, FloatArray]] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    withheld_groups: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Own, read-only copies: an issued result must not move when the learner goes on.
+        for item in fields(self):
+            object.__setattr__(self, item.name, _frozen(getattr(self, item.name)))
+
+    def __reduce__(self) -> tuple[Callable[..., FairSubspace], tuple[Any, ...]]:
+        return FairSubspace, tuple(_thawed(getattr(self, item.name)) for item in fields(self))
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(self.components)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, d."""
+        return int(self.components.shape[1])
+
+    @property
+    def explained_variance_ratio(self) -> FloatArray:
+        """Share of the total variance that each component keeps."""
+        if self.total_variance <= 0:
+            return np.zeros_like(self.explained_variance)
+        return np.clip(self.explained_variance / self.total_variance, 0.0, 1.0)
+
+    @property
+    def groups(self) -> dict[str, tuple[Hashable, ...]]:
+        """The labels of every attribute."""
+        attributes = dict.fromkeys([*self.group_counts, *self.withheld_groups])
+        return {
+            a: tuple(
+                sorted([*self.group_counts.get(a, ()), *self.withheld_groups.get(a, ())], key=label_order)
+            )
+            for a in attributes
+        }
+
+    def embed(self, X: Matrix) -> FloatArray:
+        """Return the fair coordinates (X - mean) V, n x k.
+
+        X is an array, a frame or a sparse matrix of finite numbers, n x d.
+        """
+        X, V = self._checked(X), self.components.T
+        if sp.issparse(X):
+            return np.asarray(X @ V) - self.mean @ V
+        return _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
+
+    def reconstruct(self, Z: FloatArray) -> FloatArray:
+        """Return the rows Z V' + mean, n x d, that the coordinates stand for."""
+        Z = checked_matrix(Z, self.n_components, name="Z", sparse=False)
+        check_finite(Z, "Z")
+        rows: FloatArray = Z @ self.components + self.mean
+        return rows
+
+    def erase(self, X: Matrix) -> FloatArray:
+        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
+
+        X as in `embed`; sparse input comes out dense.
+        """
+        X, U = self._checked(X), self.unfair_basis.T
+        if sp.issparse(X):
+            return X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
+        dtype = self.components.dtype
+        return _by_slices(X, self.n_features, dtype, lambda rows: rows - ((rows - self.mean) @ U) @ U.T)
+
+    # Files ------------------------------------------------------------------------------------------
+
+    def publishable(self) -> FairSubspace:
+        """Return it as a file holds it: without the counts and means of groups with few rows.
+
+        Groups of fewer than `parameters["min_group_size"]` rows (20 if not set) are withheld, and the next
+        smaller ones as long as the total mean and the other groups would give the withheld rows' mean away.
+
+        Examples
+        --------
+        >>> counts, means = {"f": 30, "m": 40, "x": 2}, dict.fromkeys("fmx", np.zeros(2))
+        >>> subspace = FairSubspace(np.eye(2)[:1], np.eye(2)[1:], np.zeros(2), np.ones(1), 2.0, 72,
+        ...                         {"sex": counts}, {"sex": means})
+        >>> subspace.publishable().group_counts["sex"], subspace.publishable().withheld_groups["sex"]
+        (mappingproxy({'m': 40}), ('f', 'x'))
+        """
+        withheld = withheld_groups(self.group_counts, self.n_rows, self._min_group_size)
+        if not withheld:
+            return self
+        return replace(
+            self,
+            group_counts=_without(self.group_counts, withheld),
+            group_means=_without(self.group_means, withheld),
+            withheld_groups={
+                # By label: the order by size would tell which of them is the small one.
+                a: tuple(sorted([*self.withheld_groups.get(a, ()), *withheld.get(a, ())], key=label_order))
+                for a in dict.fromkeys([*self.withheld_groups, *withheld])
+            },
+        )
+
+    @property
+    def _min_group_size(self) -> int:
+        size: int = self.parameters.get("min_group_size", MIN_GROUP_SIZE)
+        return size
+
+    def save(self, path: PathLike) -> None:
+        """Write what is `publishable` to a file that `fairstream.load` reads back, whole or not at all."""
+        warn_of_few_rows(self.n_rows, self._min_group_size)
+        super().save(path)
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return what is `publishable` as JSON values and arrays (not copied)."""
+        published = self.publishable()
+        if published is not self:
+            return published.to_state()
+        counts = [[a, label_to_json(a, g), n] for a, of in self.group_counts.items() for g, n in of.items()]
+        means = [(a, g, mean) for a, of in self.group_means.items() for g, mean in of.items()]
+        header = {
+            "total_variance": self.total_variance,
+            "n_rows": self.n_rows,
+            "group_counts": counts,
+            "group_means": [[a, label_to_json(a, g)] for a, g, _ in means],
+            "feature_names": None if self.feature_names is None else list(self.feature_names),
+            "parameters": _thawed(self.parameters),
+        }
+        if self.withheld_groups:
+            header["withheld_groups"] = [
+                [a, label_to_json(a, label)] for a, labels in self.withheld_groups.items() for label in labels
+            ]
+        names = ("components", "unfair_basis", "mean", "explained_variance")
+        arrays = {name: getattr(self, name) for name in names}
+        if means:
+            arrays["group_means"] = np.stack([mean for _, _, mean in means])
+        return header, arrays
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> FairSubspace:
+        """Return the subspace that `to_state` described, after checking that it can be one."""
+        components, mean, names = arrays["components"], arrays["mean"], header["feature_names"]
+        k, d = components.shape
+        means = arrays.get("group_means", np.zeros((0, d)))
+        checked(arrays["unfair_basis"].shape[1:] == (d,) and mean.shape == (d,), "arrays and features")
+        checked(arrays["explained_variance"].shape == (k,), "variances and components")
+        checked(means.shape == (len(header["group_means"]), d), "group means and groups")
+        checked(names is None or len(names) == d, "feature names and features")
+        checked(k + len(arrays["unfair_basis"]) <= d, "components, unfair basis and features")
+        checked_orthonormal(arrays["unfair_basis"], "the rows of the unfair basis")
+        checked_orthonormal(components, "components", arrays["unfair_basis"])
+        n_rows = checked_number(header["n_rows"], "n_rows")
+        rounding = 1e-6 * d * float(np.abs(mean).max(initial=0.0)) ** 2  # of the squares it came from
+        total_variance = float(checked_number(header["total_variance"], "total_variance", rounding))
+        checked_signs(arrays["explained_variance"], "explained_variance", 1e-3 * abs(total_variance))
+        group_counts: dict[str, dict[Hashable, int | float]] = {}
+        for attribute, label, count in header["group_counts"]:
+            counted = checked_number(count, f"the count of a group of {attribute!r}")
+            checked(counted <= n_rows * (1 + 1e-6), "counts of groups and rows")
+            group_counts.setdefault(attribute, {})[label_from_json(label)] = counted
+        group_means: dict[str, dict[Hashable, FloatArray]] = {}
+        for (attribute, label), row in zip(header["group_means"], means, strict=True):
+            group_means.setdefault(attribute, {})[label_from_json(label)] = row
+        size = header["parameters"].get("min_group_size", MIN_GROUP_SIZE)
+        checked(type(size) is int and size >= 1, "min_group_size and parameters")
+        withheld: dict[str, list[Hashable]] = {}
+        for attribute, label in header.get("withheld_groups", ()):
+            withheld.setdefault(attribute, []).append(label_from_json(label))
+        return cls(
+            components=components,
+            unfair_basis=arrays["unfair_basis"],
+            mean=mean,
+            explained_variance=arrays["explained_variance"],
+            total_variance=total_variance,
+            n_rows=n_rows,
+            group_counts=group_counts,
+            group_means=group_means,
+            feature_names=None if names is None else tuple(map(str, names)),
+            parameters=dict(header["parameters"]),
+            withheld_groups={attribute: tuple(labels) for attribute, labels in withheld.items()},
+        )
+
+    def to_onnx(self, path: PathLike) -> None:
+        """Write `embed` as an ONNX model of two nodes, for other runtimes. Needs the `onnx` extra."""
+        write_onnx(path, self.mean, self.components)
+
+    def _checked(self, X: Matrix) -> Matrix:
+        """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
+        X = checked_matrix(X, self.n_features, self.feature_names)
+        if sp.issparse(X):
+            check_finite(X.data)
+        return X
+
+
+def checked_matrix(
+    X: Any,
+    n_columns: int,
+    feature_names: tuple[str, ...] | None = None,
+    *,
+    name: str = "X",
+    sparse: bool = True,
+) -> Matrix:
+    """Return X as something with rows of `n_columns` real numbers, or say what is wrong with it.
+
+    Arrays, also such as lie in a file, and sparse matrices are returned as they are; frames and lists become
+    arrays. A frame whose columns are named otherwise than the features is refused.
+
+    Examples
+    --------
+    >>> checked_matrix([[1, 2], [3, 4]], 2).shape
+    (2, 2)
+    >>> checked_matrix(np.array([["a", "b"]]), 2)
+    Traceback (most recent call last):
+    ValueError: X has dtype <U1: pass real numbers
+    """
+    if sp.issparse(X) and not sparse:
+        raise ValueError(f"{name} is sparse: pass an array")
+    check_matrix(X, name)
+    _check_column_names(X, n_columns, feature_names, name)
+    if not isinstance(getattr(X, "dtype", None), np.dtype):
+        X = np.asarray(X)
+    if len(X.shape) != 2 or X.shape[1] != n_columns:
+        raise ValueError(f"{name} has shape {tuple(X.shape)}, {n_columns} columns are expected")
+    if X.dtype.kind == "O":
+        try:
+            X = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} has values that are not numbers: pass real numbers") from None
+    elif X.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {X.dtype}: pass real numbers")
+    return X
+
+
+def _check_column_names(X: Any, n_columns: int, feature_names: tuple[str, ...] | None, name: str) -> None:
+    """Refuse a frame with the right number of columns in another order or under other names."""
+    columns = [*getattr(X, "columns", ())]
+    if feature_names is None or len(columns) != n_columns or not all(isinstance(c, str) for c in columns):
+        return
+    for found, wanted in zip(columns, feature_names, strict=True):
+        if found != wanted:
+            raise ValueError(
+                f"{name} has the column {found!r} where {wanted!r} is expected: select the columns in the "
+                "order of feature_names"
+            )
+
+
+def check_finite(values: NDArray[Any], name: str = "X") -> None:
+    """Refuse NaN and infinity."""
+    if not is_finite(values):
+        raise ValueError(f"{name} has NaN or infinite values: drop those rows or fill them in first")
+
+
+def _by_slices(
+    X: NDArray[Any], width: int, dtype: Any, apply: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """Check and map rows slice by slice, so that no second copy of X exists and X is read once."""
+    if X.dtype in (np.float32, np.float64):
+        dtype = X.dtype
+    result = np.empty((len(X), width), dtype=dtype)
+    step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
+    for start in range(0, len(X), step):
+        rows = np.asarray(X[start : start + step])
+        check_finite(rows)
+        result[start : start + step] = apply(rows.astype(dtype, copy=False))
+    return result
+
+
+def _without(
+    of_groups: Mapping[str, Mapping[Hashable, Any]], withheld: Mapping[str, tuple[Hashable, ...]]
+) -> dict[str, dict[Hashable, Any]]:
+    """Return the entries of all other groups; an attribute without any is left out, as in a file."""
+    kept = {
+        a: {label: value for label, value in of.items() if label not in withheld.get(a, ())}
+        for a, of in of_groups.items()
+    }
+    return {attribute: of for attribute, of in kept.items() if of}
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        value = np.array(value, order="C")
+        value.setflags(write=False)
+        return value
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    return value
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _thawed(item) for key, item in value.items()}
+    return value
