@@ -944,3 +944,15 @@ def test_convergence_is_stored_and_old_states_load_without_it():
     assert FairPowerMethod.from_state(header, arrays).convergence == method.convergence
     del header["convergence"]
     assert FairPowerMethod.from_state(header, arrays).convergence == {}
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e-170), ("float32", 1e-24)])
+def test_rows_whose_squares_underflow_are_refused(dtype, scale):
+    X, a = stream_rows(600)
+    for rows in ((X * scale).astype(dtype), sp.csr_array((X * scale).astype(dtype))):
+        method = FairPowerMethod(D, K, block_size=100, random_state=0, dtype=dtype)
+        with pytest.raises(ValueError, match="sums of squares underflow"):
+            method.update(rows, a)
+        assert method.n_rows == 0
+        method.update(X.astype(dtype), a).update(rows, a)  # small beside others: fine
+        assert method.n_rows == 1_200

@@ -35,7 +35,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import Block, BlockSource, Matrix, encode_groups
+from fairstream.data.blocks import Block, BlockSource, Matrix, check_values, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray, inner_product
 from fairstream.moments.rows import provisional_origin
@@ -43,7 +43,7 @@ from fairstream.power.bases import random_basis
 from fairstream.power.groups import GroupLedger, NewGroups
 from fairstream.power.known import KnownSoFar
 from fairstream.power.plan import PowerPlan
-from fairstream.power.products import Codes, checked_rows, remove_span
+from fairstream.power.products import MAX_SLICE_ROWS, Codes, checked_rows, remove_span
 from fairstream.power.reading import Reading, read_rows
 from fairstream.power.state import describe, rebuild
 from fairstream.power.steps import (
@@ -171,9 +171,10 @@ class FairPowerMethod(KnownSoFar):
     def _take_in(self, X: Matrix, groups: object) -> None:
         """Take in rows; a failure leaves half of them in the sums, so this is for drafts."""
         # Dense values are checked while they are read, but for their scale, which the first rows show.
-        started = self._ledger.count() > 0
-        first = not started or sp.issparse(X)
-        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=first, scale_known=started)
+        started, sparse = self._ledger.count() > 0, sp.issparse(X)
+        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=sparse, scale_known=started)
+        if not started and not sparse:
+            check_values(rows[:MAX_SLICE_ROWS], self.plan.dtype)
         codes, new = self._encode(groups, rows.shape[0])
         ledger, finding = self._ledger, self._finding_groups
         entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
