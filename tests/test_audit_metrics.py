@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairstream.auditing import metrics, mmd
+from fairstream.auditing.measure import metrics, mmd
 from fairstream.linalg.kernels import median_squared_distance
 
 

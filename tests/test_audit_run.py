@@ -12,7 +12,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
 from fairstream import FairStreamingPCA, GroupMoments, fair_components
-from fairstream.auditing import audit, downstream, metrics, run
+from fairstream.auditing import audit, run
+from fairstream.auditing.measure import downstream, metrics
 from fairstream.auditing.measure.mmd import mmd2
 from fairstream.auditing.measure.suppression import rare_combinations
 from fairstream.auditing.stream import ArrayBlocks, survey

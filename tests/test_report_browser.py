@@ -21,7 +21,8 @@ from sklearn.decomposition import PCA
 from sklearn.svm import SVC
 
 from fairstream import FairStreamingPCA
-from fairstream.auditing import audit, downstream
+from fairstream.auditing import audit
+from fairstream.auditing.measure import downstream
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 EXECUTABLE = os.environ.get("FAIRSTREAM_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
