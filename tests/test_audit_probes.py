@@ -50,7 +50,7 @@ def test_nonlinear_probes_see_a_difference_of_spread_that_a_linear_one_misses(ki
 
 
 def test_the_kernel_probe_changes_to_sampled_features_for_many_rows(monkeypatch):
-    from fairstream.auditing import probes
+    from fairstream.auditing.measure import probes
 
     Z, groups = uninformative(0, n_rows=300)
     Z[:, 1] += 4 * groups
