@@ -16,6 +16,7 @@ from fairstream.data.small_groups import MIN_GROUP_SIZE, Counts, listed_groups, 
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray, fix_signs, orthonormalise, top_eigenpairs
 from fairstream.linalg.eigen import leading_outside
+from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import GroupMoments
 from fairstream.moments.checks import check_sound
 
@@ -47,9 +48,9 @@ def unfair_basis(
     constraint : {"all", "mean", "covariance", "none"}
         Null the mean gaps, the leading directions of the second-moment gaps, both, or nothing.
     directions : {"absolute", "relative"}
-        "absolute": the top eigenvectors of S by absolute eigenvalue, as in the paper. "relative": within
-        the leading k + m directions of the covariance without the mean gaps, those in which the two
-        groups' second moments differ most in ratio.
+        "absolute": the top eigenvectors of S by absolute eigenvalue, as in the paper. "relative": one at a
+        time, the direction of the current embedding in which the two groups' second moments differ most in
+        ratio. Both are nested: the directions for m are among those for m + 1.
     n_components : int, optional
         k; "relative" needs it.
     eigenpairs : optional
@@ -249,6 +250,12 @@ def _absolute_columns(
 def _relative_columns(
     moments: GroupMoments, wanted: Mapping[str, int], mean_columns: FloatArray, n_components: int | None
 ) -> list[FloatArray]:
+    """Return the directions of largest ratio, one at a time within the embedding that the earlier ones leave.
+
+    Every comparison gets one direction in each round, so the directions for m are the first ones for m + 1:
+    nulling more never brings one back. All of them lie in one window, the leading directions outside the mean
+    gaps: a direction nulled within the window leaves the next embedding within it.
+    """
     if n_components is None:
         raise ValueError('directions="relative" looks inside the leading components: give n_components')
     pairs = [pair for pair in moments.comparisons() if wanted[pair[0]] > 0]
@@ -259,14 +266,26 @@ def _relative_columns(
         return []
     covariance = moments.covariance()
     window = leading_outside(covariance, mean_basis, width)
-    variance = float(np.trace(covariance.compress(window)))
-    if variance <= (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance:
+    Sigma = covariance.compress(window)
+    if np.trace(Sigma) <= (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance:
         return []  # the mean gaps hold all variance there is
-    ridge = RIDGE * variance / width * np.eye(width)
-    columns = []
-    for attribute, group in pairs:
-        inside, outside = (moment.compress(window) for moment in moments.second_moments(attribute, group))
-        ratios, vectors = scipy.linalg.eigh(inside + ridge, outside + ridge)
-        strongest = np.argsort(-np.abs(np.log(ratios)), kind="stable")[: wanted[attribute]]
-        columns.append((window @ vectors[:, strongest].astype(window.dtype)).astype(np.float64))
-    return columns
+    sides = {pair: [side.compress(window) for side in moments.second_moments(*pair)] for pair in pairs}
+    nulled = np.zeros((width, 0))
+    for number in range(max(wanted.values())):
+        for pair in (pair for pair in pairs if wanted[pair[0]] > number):
+            k = min(n_components, width - nulled.shape[1])
+            if k == 0:
+                break
+            V = leading_outside(SymmetricOperator(Sigma), nulled, k)
+            direction = V @ _strongest_ratio(*(V.T @ side @ V for side in sides[pair]))
+            nulled = np.hstack([nulled, direction[:, None]])
+    return [(window @ nulled.astype(window.dtype)).astype(np.float64)]
+
+
+def _strongest_ratio(inside: FloatArray, outside: FloatArray) -> FloatArray:
+    """Return the unit vector along which two second moments differ most in ratio, either way."""
+    k = len(inside)
+    ridge = RIDGE * float(np.trace(inside) + np.trace(outside)) / (2 * k) * np.eye(k)
+    ratios, vectors = scipy.linalg.eigh(inside + ridge, outside + ridge)
+    vector: FloatArray = vectors[:, np.argmax(np.abs(np.log(ratios)))]
+    return vector / np.linalg.norm(vector)

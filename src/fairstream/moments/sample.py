@@ -1,0 +1,204 @@
+"""RowSample: a bounded sample of rows per group that does not depend on how the data was cut or merged.
+
+Every row has a 64-bit hash of its values, its labels and its target. A group keeps the rows with the smallest
+hashes, so which rows are kept depends on the rows alone: merged samples of several parts equal the sample of
+one stream. Equal rows have equal hashes and are kept once, with the sum of their weights; a row that is kept
+has been kept since it first came, so its weight is exact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairstream.data.blocks import UNKNOWN, Groups, Matrix
+from fairstream.data.fingerprints import Words, row_fingerprints, scrambled
+
+
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """Rows of a sample, with the group of each and how many rows of the data it stands for.
+
+    Attributes
+    ----------
+    X : array (n, d)
+    codes : dict, attribute -> array (n,)
+        Index into `labels` of the attribute, -1 if unknown.
+    labels : dict, attribute -> tuple
+    weights : array (n,)
+    target : array (n,) or None
+    """
+
+    X: NDArray[Any]
+    codes: Mapping[str, NDArray[np.intp]]
+    labels: Mapping[str, tuple[Hashable, ...]]
+    weights: NDArray[np.float64]
+    target: NDArray[np.float64] | None
+
+
+class RowSample:
+    """The rows of every group with the smallest hashes, at most `size` different rows a group.
+
+    Parameters
+    ----------
+    size : int
+        R: different rows kept for each group of each attribute. A row that several groups keep is held once.
+    key : int
+        Another key gives another sample. Samples with different keys do not merge.
+
+    Examples
+    --------
+    >>> from fairstream import encode_groups
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(100, 3)), rng.choice(["f", "m"], 100)
+    >>> whole = RowSample(5).update(X, encode_groups({"sex": sex}, 100))
+    >>> first = RowSample(5).update(X[:50], encode_groups({"sex": sex[:50]}, 50))
+    >>> merged = RowSample(5).update(X[50:], encode_groups({"sex": sex[50:]}, 50)).merge(first)
+    >>> bool((merged.rows().X == whole.rows().X).all()), len(whole)
+    (True, 10)
+    """
+
+    def __init__(self, size: int, key: int = 0) -> None:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"sample={size!r}: give the number of rows to keep per group, 1 or more")
+        self.size, self.key = int(size), int(key)
+        self._hashes: Words = np.zeros(0, dtype=np.uint64)
+        self._weights = np.zeros(0)
+        self._X: NDArray[Any] | None = None
+        self._groups: dict[str, Words] = {}  # per attribute, the hash of each row's label; 0: unknown
+        self._labels: dict[str, dict[int, Hashable]] = {}
+        self._target: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        arrays = [self._hashes, self._weights, self._X, self._target, *self._groups.values()]
+        return sum(int(array.nbytes) for array in arrays if array is not None)
+
+    def update(
+        self,
+        X: Matrix,
+        columns: Groups,
+        weights: NDArray[np.float64] | None = None,
+        target: NDArray[Any] | None = None,
+    ) -> RowSample:
+        """Take in a block of rows; the state is the old one until all of it is computed."""
+        n = X.shape[0]
+        groups, labels = {}, {name: dict(known) for name, known in self._labels.items()}
+        hashes = row_fingerprints(X, self.key)
+        for name, column in columns.items():
+            table = np.array([_label_hash(name, label) for label in column.labels] + [0], dtype=np.uint64)
+            groups[name] = table[column.codes]
+            labels.setdefault(name, {}).update(zip(map(int, table[:-1]), column.labels, strict=True))
+            hashes += scrambled(groups[name])
+        values = None if target is None else np.asarray(target, dtype=np.float64)
+        if values is not None:
+            hashes += scrambled(values.view(np.uint64) ^ np.uint64(0x5851F42D4C957F2D))
+        hashes = scrambled(hashes)
+        candidates = np.flatnonzero(self._may_enter(hashes, groups))
+        taken = X[candidates]
+        held = np.asarray(taken.toarray() if sp.issparse(taken) else taken)
+        return self._replaced(
+            hashes[candidates],
+            (np.ones(n) if weights is None else weights)[candidates],
+            held,
+            {name: group[candidates] for name, group in groups.items()},
+            None if values is None else values[candidates],
+            labels,
+        )
+
+    def merge(self, other: RowSample) -> RowSample:
+        """Add the rows of another sample, as if they had come here."""
+        if (self.size, self.key) != (other.size, other.key):
+            raise ValueError(
+                f"the samples keep {self.size} and {other.size} rows a group with keys {self.key} and "
+                f"{other.key}: only samples of one size and key merge"
+            )
+        if other._X is None:
+            return self
+        labels = {name: dict(known) for name, known in self._labels.items()}
+        for name, known in other._labels.items():
+            labels.setdefault(name, {}).update(known)
+        return self._replaced(other._hashes, other._weights, other._X, other._groups, other._target, labels)
+
+    def rows(self) -> SampledRows:
+        """Return the rows of the sample, in the order of their hashes."""
+        if self._X is None:
+            raise ValueError("the sample has no rows yet: update with some first")
+        codes: dict[str, NDArray[np.intp]] = {}
+        labels: dict[str, tuple[Hashable, ...]] = {}
+        for name, known in self._labels.items():
+            present = [hashed for hashed in known if (self._groups[name] == np.uint64(hashed)).any()]
+            labels[name] = tuple(known[hashed] for hashed in present)
+            codes[name] = np.full(len(self), UNKNOWN, dtype=np.intp)
+            for code, hashed in enumerate(present):
+                codes[name][self._groups[name] == np.uint64(hashed)] = code
+        return SampledRows(self._X, codes, labels, self._weights, self._target)
+
+    # Inside -----------------------------------------------------------------------------------------
+
+    def _may_enter(self, hashes: Words, groups: Mapping[str, Words]) -> NDArray[np.bool_]:
+        """Whether a row's hash is small enough for one of its groups."""
+        enters = np.zeros(len(hashes), dtype=bool)
+        for name, group in groups.items():
+            for label in np.unique(group[group != 0]):
+                members = group == label
+                kept = self._hashes[self._groups[name] == label] if name in self._groups else self._hashes[:0]
+                if len(kept) < self.size:
+                    enters |= members
+                else:
+                    enters |= members & (hashes <= np.partition(kept, self.size - 1)[self.size - 1])
+        return enters
+
+    def _replaced(
+        self,
+        hashes: Words,
+        weights: NDArray[np.float64],
+        X: NDArray[Any],
+        groups: Mapping[str, Words],
+        target: NDArray[np.float64] | None,
+        labels: dict[str, dict[int, Hashable]],
+    ) -> RowSample:
+        """Join rows to those held, count equal ones once, drop what no group keeps, publish."""
+        if self._X is not None:
+            hashes = np.concatenate([self._hashes, hashes])
+            weights = np.concatenate([self._weights, weights])
+            X = np.concatenate([self._X, X.astype(self._X.dtype, copy=False)])
+            groups = {name: np.concatenate([self._groups[name], groups[name]]) for name in self._groups}
+            if (target is None) != (self._target is None):
+                raise ValueError("some rows have a target and some have none: give every block one")
+            if target is not None and self._target is not None:
+                target = np.concatenate([self._target, target])
+        distinct, first, place = np.unique(hashes, return_index=True, return_inverse=True)
+        total = np.bincount(place, weights=weights, minlength=len(distinct))
+        kept = np.zeros(len(distinct), dtype=bool)
+        for group in groups.values():
+            of_row = group[first]
+            for label in np.unique(of_row[of_row != 0]):
+                kept[np.flatnonzero(of_row == label)[: self.size]] = True
+        rows = first[kept]
+        state = {
+            "_hashes": distinct[kept],
+            "_weights": total[kept],
+            "_X": X[rows],
+            "_groups": {name: group[rows] for name, group in groups.items()},
+            "_labels": labels,
+            "_target": None if target is None else target[rows],
+        }
+        self.__dict__.update(state)
+        return self
+
+
+def _label_hash(attribute: str, label: Hashable) -> int:
+    """Return a number for a label, the same on every machine, never 0."""
+    text = f"{attribute}\0{type(label).__name__}\0{label!r}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") | 1

@@ -1,0 +1,109 @@
+"""Dither: keyed noise on scores, the same for the same row; it blurs the lattice that one-hot data leaves.
+
+The noise of a row is a function of the key and of the row's values only: whoever lacks the key cannot take
+it off again, and embedding the same row twice does not average it away. It protects while the key is secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from fairstream.data.blocks import Matrix
+from fairstream.data.fingerprints import row_fingerprints
+from fairstream.linalg import FloatArray
+
+KEY_VARIABLE = "FAIRSTREAM_DITHER_KEY"
+LEAST_KEY = 16  # bytes: shorter ones can be guessed
+_CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
+_WORDS = 16  # of a ChaCha block
+_SLICE_ROWS = 16_384
+
+
+def dither_key(source: str | os.PathLike[str] | bytes | None = None) -> bytes:
+    """Return the key: the bytes given, those of a file, or of the environment's FAIRSTREAM_DITHER_KEY.
+
+    Parameters
+    ----------
+    source : bytes or path, optional
+        The key itself, or a file that holds it (white space at its ends does not count). None reads the
+        environment variable.
+
+    Examples
+    --------
+    >>> dither_key(b"sixteen bytes or more")
+    b'sixteen bytes or more'
+    """
+    if isinstance(source, bytes):
+        key, origin = source, "dither_key"
+    elif source is not None:
+        key, origin = Path(source).read_bytes().strip(), f"the key file {os.fspath(source)}"
+    else:
+        key, origin = os.environ.get(KEY_VARIABLE, "").encode(), f"the environment variable {KEY_VARIABLE}"
+        if not key:
+            raise ValueError(
+                f"dither needs a secret key: set the environment variable {KEY_VARIABLE}, or pass a key file "
+                '(for instance of `python -c "import secrets; print(secrets.token_hex(32))"`)'
+            )
+    if len(key) < LEAST_KEY:
+        raise ValueError(f"{origin} holds {len(key)} bytes: a key needs at least {LEAST_KEY} secret ones")
+    return key
+
+
+def keyed_noise(X: Matrix, n_columns: int, key: bytes) -> FloatArray:
+    """Return standard normal noise (n, n_columns) that depends on the key and on each row's values only.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
+    >>> noise = keyed_noise(X, 3, b"sixteen bytes or more")
+    >>> bool((noise[0] == noise[2]).all()), bool((noise[0] == noise[1]).any())
+    (True, False)
+    """
+    secret = hashlib.blake2b(key, digest_size=48, person=b"fairstreamdither").digest()
+    # The hash is keyed too: without the key nobody can make two rows that share their noise.
+    fingerprints = row_fingerprints(X, int.from_bytes(secret[32:], "little"))
+    noise = np.empty((len(fingerprints), n_columns))
+    for start in range(0, len(fingerprints), _SLICE_ROWS):
+        rows = slice(start, start + _SLICE_ROWS)
+        for block in range(0, n_columns, _WORDS):
+            columns = slice(block, min(block + _WORDS, n_columns))
+            words = _chacha(secret[:32], fingerprints[rows], block // _WORDS)[: columns.stop - block]
+            noise[rows, columns] = ndtri((words.T + 0.5) / 2.0**32)
+    return noise
+
+
+def _chacha(key: bytes, nonces: NDArray[np.uint64], counter: int) -> NDArray[np.uint32]:
+    """Return 16 pseudo-random words for every nonce: a block of ChaCha20 (RFC 8439), all rows at once."""
+    state = np.empty((_WORDS, len(nonces)), dtype=np.uint32)
+    state[:4] = _CONSTANTS[:, None]
+    state[4:12] = np.frombuffer(key, dtype="<u4").astype(np.uint32)[:, None]
+    state[12] = counter
+    state[13] = 0
+    state[14] = (nonces & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    state[15] = (nonces >> np.uint64(32)).astype(np.uint32)
+    return chacha_block(state)
+
+
+def chacha_block(state: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the ChaCha20 blocks of many initial states, a column each (16, n)."""
+    x = [word.copy() for word in state]
+    for _ in range(10):
+        for column in range(4):
+            _quarter_round(x, column, column + 4, column + 8, column + 12)
+        for column in range(4):
+            _quarter_round(x, column, (column + 1) % 4 + 4, (column + 2) % 4 + 8, (column + 3) % 4 + 12)
+    return np.stack(x) + state
+
+
+def _quarter_round(x: list[NDArray[np.uint32]], a: int, b: int, c: int, d: int) -> None:
+    for target, added, turned, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+        x[target] += x[added]
+        word: Any = x[turned] ^ x[target]
+        x[turned] = (word << np.uint32(bits)) | (word >> np.uint32(32 - bits))

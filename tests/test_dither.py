@@ -1,0 +1,54 @@
+"""Dither: the same row gets the same noise, and only the key tells which."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fairstream.subspace.dither import KEY_VARIABLE, chacha_block, dither_key, keyed_noise
+
+KEY = b"a secret of more than sixteen bytes"
+
+
+def test_the_generator_is_chacha20_of_rfc_8439():
+    state = np.zeros((16, 1), dtype=np.uint32)
+    state[:4, 0] = np.frombuffer(b"expand 32-byte k", "<u4")
+    state[4:12, 0] = np.frombuffer(bytes(range(32)), "<u4")
+    state[12:, 0] = [1, 0x09000000, 0x4A000000, 0]
+    expected = [
+        *(0xE4E7F110, 0x15593BD1, 0x1FDD0F50, 0xC47120A3, 0xC7F4D1C7, 0x0368C033, 0x9AAA2204, 0x4E6CD4C3),
+        *(0x466482D2, 0x09AA9F07, 0x05D7C214, 0xA2028BD9, 0xD19C12B5, 0xB94E16DE, 0xE883D0CB, 0x4E3C50A2),
+    ]
+    assert chacha_block(state)[:, 0].tolist() == expected
+
+
+def test_the_same_row_gets_the_same_noise_however_it_comes():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, size=(500, 6)).astype(float)
+    noise = keyed_noise(X, 20, KEY)
+    order = rng.permutation(500)
+    np.testing.assert_array_equal(keyed_noise(X[order], 20, KEY), noise[order])
+    np.testing.assert_array_equal(keyed_noise(sp.csr_array(X), 20, KEY), noise)
+    np.testing.assert_array_equal(keyed_noise(X.astype(np.float32), 20, KEY), noise)
+    assert not np.isclose(keyed_noise(X, 20, KEY + b"!"), noise).any()
+
+
+def test_noise_is_standard_normal_and_independent_between_columns_and_rows():
+    X = np.random.default_rng(0).normal(size=(40_000, 3))
+    noise = keyed_noise(X, 18, KEY)
+    assert np.abs(noise.mean(axis=0)).max() < 4 / 200
+    assert np.abs(noise.var(axis=0) - 1).max() < 0.04
+    assert np.abs(np.corrcoef(noise.T) - np.eye(18)).max() < 5 / 200
+    assert np.abs(np.corrcoef(np.c_[X, noise].T)[:3, 3:]).max() < 5 / 200
+    assert abs(float((noise**4).mean()) - 3) < 0.1
+
+
+def test_the_key_comes_from_bytes_a_file_or_the_environment(tmp_path, monkeypatch):
+    (tmp_path / "key").write_bytes(KEY + b"\n")
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert dither_key(KEY) == dither_key(tmp_path / "key") == KEY
+    with pytest.raises(ValueError, match=f"set the environment variable {KEY_VARIABLE}"):
+        dither_key()
+    monkeypatch.setenv(KEY_VARIABLE, KEY.decode())
+    assert dither_key() == KEY
+    with pytest.raises(ValueError, match="holds 5 bytes: a key needs at least 16"):
+        dither_key(b"short")

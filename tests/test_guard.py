@@ -1,0 +1,139 @@
+"""Guarded components hide what differs beyond second moments, and keep the variance that does not."""
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+
+from fairstream import GroupMoments, solve
+from fairstream.linalg import principal_angles
+from fairstream.subspace.guard import GuardedAttribute, RandomFeatureAdversary, guarded_components
+
+N, D, K = 6_000, 8, 3
+SHAPES = {"steps": 80, "rows": 1_500}
+
+
+def hidden_shape(seed=0):
+    """Group 1 is two-valued in the first feature: its mean and variance are those of group 0."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, N)
+    X = rng.normal(size=(N, D)) * [3.0, 2.5, 2.0, 1.8, 1, 1, 1, 1]
+    X[group == 1, 0] = 3.0 * rng.choice([-1.0, 1.0], int(group.sum()))
+    return X, group
+
+
+def attribute(group, name="sex"):
+    rows = tuple(np.flatnonzero(group == g) for g in np.unique(group))
+    return GuardedAttribute(name, rows, (None,) * len(rows))
+
+
+def guarded(X, *groups, strength=1.0, **options):
+    X = X - X.mean(axis=0)
+    Sigma = X.T @ X / len(X)
+    start = np.linalg.eigh(Sigma)[1][:, -K:]
+    nothing = np.zeros((X.shape[1], 0))
+    attributes = [attribute(group, f"a{j}") for j, group in enumerate(groups)]
+    return guarded_components(X, attributes, Sigma, start, nothing, strength=strength, **(SHAPES | options))
+
+
+def leak(V, X, group):
+    half = len(X) // 2
+    attacker = HistGradientBoostingClassifier(max_iter=40, random_state=0).fit(X[:half] @ V, group[:half])
+    return roc_auc_score(group[half:], attacker.predict_proba(X[half:] @ V)[:, 1])
+
+
+def test_a_shape_that_moments_do_not_see_is_hidden_by_the_guard():
+    X, group = hidden_shape()
+    plain = solve(GroupMoments(D).update(X), K, constraint="none").components.T
+    assert leak(plain, X, group) > 0.9  # the control: equal means and variances, and all is seen
+    found = guarded(X, group)
+    assert leak(found.components, X, group) < 0.6
+    kept = X.var(axis=0) @ (found.components**2).sum(axis=1)
+    assert kept > 0.95 * np.sort(X.var(axis=0))[-4:-1].sum()
+    assert found.adversary[-10:].mean() < 0.05 < found.adversary[0]
+
+
+def test_components_are_orthonormal_outside_what_is_nulled_and_strongest_first():
+    X, group = hidden_shape()
+    X = X - X.mean(axis=0)
+    Sigma, U = X.T @ X / N, np.eye(D)[:, 1:3]
+    V = guarded_components(X, [attribute(group)], Sigma, np.eye(D)[:, [0, 3, 4]], U, strength=1.0, **SHAPES)
+    V = V.components
+    np.testing.assert_allclose(V.T @ V, np.eye(K), atol=1e-10)
+    assert np.abs(U.T @ V).max() < 1e-12
+    variances = np.diag(V.T @ Sigma @ V)
+    assert (np.diff(variances) < 0).all()
+
+
+def test_shuffled_labels_cost_no_variance_beyond_noise():
+    X, group = hidden_shape()
+    shuffled = np.random.default_rng(1).permutation(group)
+    found = guarded(X, shuffled).components
+    best = np.sort(np.linalg.eigvalsh(np.cov(X.T)))[-K:].sum()
+    assert np.trace(found.T @ np.cov(X.T) @ found) > 0.99 * best
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_the_same_subspace():
+    X, group = hidden_shape()
+    first, again, other = (guarded(X, group, seed=seed).components for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert np.sin(principal_angles(first, other)[0]) < 0.3
+
+
+def test_several_attributes_with_several_groups_are_hidden_together():
+    X, group = hidden_shape()
+    rng = np.random.default_rng(2)
+    race = rng.integers(0, 3, N)
+    X[:, 1] = np.where(race == 2, 2.5 * rng.choice([-1.0, 1.0], N), X[:, 1])
+    V = guarded(X, group, race, strength=3.0, steps=120).components
+    assert leak(V, X, group) < 0.68
+    assert leak(V, X, (race == 2).astype(int)) < 0.68
+    assert leak(guarded(X, group, strength=3.0).components, X, (race == 2).astype(int)) > 0.75  # the control
+
+
+def test_a_target_to_keep_stays_readable():
+    X, group = hidden_shape()
+    y = (X[:, 5] > 0).astype(np.float32)  # a feature of little variance
+    options = {"target": y[:, None], "keep": 3.0, "steps": 150}
+    assert leak(guarded(X, group, **options).components, X, y) > 0.8
+    assert leak(guarded(X, group).components, X, y) < 0.6
+
+
+def test_products_find_a_gap_of_covariances_that_no_single_score_shows():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 4_000)
+    Z = rng.normal(size=(4_000, 6)).astype(np.float32)
+    Z[:, 1] = np.where(group, Z[:, 0], -Z[:, 0]) * 0.8 + 0.6 * Z[:, 1]
+    T = (group - group.mean()).astype(np.float32)[:, None]
+    r2 = {}
+    for products in (False, True):
+        adversary = RandomFeatureAdversary(20, products=products)
+        adversary.draw(6, np.random.default_rng(0))
+        r2[products], _ = adversary.score(Z[:2_000], T[:2_000], Z[2_000:], T[2_000:])
+    assert r2[True] > r2[False] + 0.05
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_the_gradient_is_that_of_the_score(products):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(60, 4))
+    T = rng.normal(size=(60, 2))
+    T -= T.mean(axis=0)
+    adversary = RandomFeatureAdversary(20, products=products)
+    adversary.draw(4, rng)
+    fit, fit_targets = rng.normal(size=(80, 4)), rng.normal(size=(80, 2))
+    r2, gradient = adversary.score(fit, fit_targets, Z, T)
+    step = rng.normal(size=Z.shape)
+    # Each row's features are centred over all rows, which the gradient leaves out: a step in few rows.
+    step[3:] = 0
+    numeric = (adversary.score(fit, fit_targets, Z + 1e-4 * step, T)[0] - r2) / 1e-4
+    assert numeric == pytest.approx(float((gradient * step).sum()), rel=0.25)
+
+
+def test_progress_is_reported_and_convergence_is_told():
+    X, group = hidden_shape()
+    seen = []
+    found = guarded(X, group, steps=120, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(step, 120) for step in range(1, 121)]
+    assert found.converged
+    assert not guarded(X, group, steps=4).converged
