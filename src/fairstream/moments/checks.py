@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.data.blocks import Matrix, check_values, largest_value
+from fairstream.data.blocks import Matrix
 from fairstream.data.matrices import check_matrix
 from fairstream.linalg import FloatArray, is_finite
+from fairstream.linalg.products import check_values, largest_value
 
 if TYPE_CHECKING:
     from fairstream.moments.summary import GroupMoments

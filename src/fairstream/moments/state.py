@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.data.groups import GroupIndex
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked, checked_signs, label_from_json, label_to_json
 from fairstream.moments.scatter import ExactScatter, SketchedScatter
@@ -21,15 +22,12 @@ _SKETCH_ARRAYS = ("basis", "cores", "offsets", "energy")
 def describe(moments: GroupMoments) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return a header of JSON values and the arrays, not copied."""
     scatter = moments._scatter
-    labelled = [(slot, a, label) for a, known in moments._slots.items() for label, slot in known.items()]
     header = {
         "n_features": moments.n_features,
         "rank": moments.rank,
         "dtype": str(moments.dtype),
-        "attributes": list(moments._slots),
-        "groups": [
-            [a, label_to_json(a, label)] for _, a, label in sorted(labelled, key=lambda item: item[0])
-        ],
+        "attributes": list(moments._index.slots),
+        "groups": [[a, label_to_json(a, label)] for a, label in moments._index.listed()],
         "feature_names": None if moments.feature_names is None else list(moments.feature_names),
         "encoding": moments.encoding,
         "cuts": getattr(scatter, "cuts", None),
@@ -55,10 +53,9 @@ def rebuild(kind: type[GroupMoments], header: Header, arrays: Arrays) -> GroupMo
     moments = kind(d, 1, header["dtype"])
     moments.rank, moments._scatter = header["rank"], scatter
     moments._weights, moments._means = weights, means
-    moments._slots = {str(name): {} for name in header["attributes"]}
-    for slot, (name, label) in enumerate(groups, start=1):
-        moments._slots[name][label_from_json(label)] = slot
-    checked(sum(map(len, moments._slots.values())) == len(groups), "groups and their labels")
+    listed = [(name, label_from_json(label)) for name, label in groups]
+    moments._index = GroupIndex.of(map(str, header["attributes"]), listed)
+    checked(not moments._index.is_restricted, "groups and their labels")
     moments.feature_names = None if names is None else tuple(map(str, names))
     moments.encoding = header["encoding"]
     return moments

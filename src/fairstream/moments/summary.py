@@ -13,17 +13,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import (
-    MAX_GROUPS,
-    GroupColumn,
-    Groups,
-    Matrix,
-    encode_groups,
-    label_order,
-    take_rows,
-)
+from fairstream.data.blocks import Matrix, take_rows
+from fairstream.data.groups import MAX_GROUPS, GroupColumn, GroupIndex, Groups, encode_groups
 from fairstream.data.small_groups import warn_of_row_level
-from fairstream.errors import NotEnoughGroupsError
 from fairstream.files.format import Arrays, Header, PathLike, Storable, storable
 from fairstream.linalg import FloatArray, small_lapack
 from fairstream.linalg.symmetric import SymmetricOperator
@@ -95,7 +87,7 @@ class GroupMoments(Storable):
             raise ValueError(f"dtype is {self.dtype}: use float64 or float32")
         self.feature_names: tuple[str, ...] | None = None
         self.encoding: Mapping[str, Any] | None = None
-        self._slots: dict[str, dict[Hashable, int]] = {}
+        self._index = GroupIndex()
         self._weights = np.zeros(1)
         self._means = np.zeros((1, self.n_features))
         self._scatter: ExactScatter | SketchedScatter = (
@@ -176,7 +168,7 @@ class GroupMoments(Storable):
         following: tuple[Matrix, Groups, FloatArray | None] | None = None,
     ) -> CentredRows | None:
         """Take in one slice; return the following one's rows, where they were prepared on the way."""
-        self._register(columns)
+        self._register(self._index.with_groups(columns))
         scale = np.ones(X.shape[0]) if weights is None else np.sqrt(weights)
         origin = self._means[0] if self._weights[0] > 0 else provisional_origin(X)
         # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
@@ -184,7 +176,7 @@ class GroupMoments(Storable):
         rows = prepared or centred_rows(X, origin, None if weights is None else scale, self.dtype)
         if isinstance(prepared, DenseRows):
             prepared.recentre(origin)
-        member = self._membership(columns, X.shape[0])
+        member = self._index.members(columns, X.shape[0])
         block_weights = member @ (scale**2)
         sums = rows.combine((member * scale).astype(self.dtype)).astype(np.float64)
         old_means = np.where(self._weights[:, None] > 0, self._means - origin, 0.0)
@@ -192,7 +184,7 @@ class GroupMoments(Storable):
         meanwhile = None
         if following is not None and isinstance(rows, DenseRows):
             meanwhile = partial(prepared_rows, following[0], origin, following[2], self.dtype)
-        partition = [[*slots.values()] for slots in self._slots.values()]
+        partition = [[*slots.values()] for slots in self._index.slots.values()]
         ahead = self._scatter.absorb(increment, partition, meanwhile)
         total = self._weights + block_weights
         self._means = origin + (self._weights[:, None] * old_means + sums) / total[:, None]
@@ -222,7 +214,8 @@ class GroupMoments(Storable):
 
     def _add(self, other: GroupMoments) -> None:
         """Add the rows of a summary that fits this one; neither is empty."""
-        slot_of = self._register_labels({a: tuple(slots) for a, slots in other._slots.items()}, other)
+        self._register(self._index.with_labels(other._index.slots))
+        slot_of = self._index.places_of(other._index)
         b = np.zeros_like(self._weights)
         b[slot_of] = other._weights
         means = np.zeros_like(self._means)
@@ -265,10 +258,7 @@ class GroupMoments(Storable):
         For reading: a restricted summary takes in no more rows and is not merged.
         """
         other = self.copy()
-        wanted = {
-            name: {label: self._slot(name, label) for label in labels} for name, labels in groups.items()
-        }
-        other._slots = wanted
+        other._index = self._index.restricted(groups)
         return other
 
     # What is known ----------------------------------------------------------------------------------
@@ -286,7 +276,7 @@ class GroupMoments(Storable):
     @property
     def groups(self) -> dict[str, tuple[Hashable, ...]]:
         """The labels of every attribute, in a fixed order."""
-        return {a: tuple(sorted(slots, key=label_order)) for a, slots in self._slots.items()}
+        return self._index.groups
 
     @property
     def lost_energy(self) -> float:
@@ -305,11 +295,11 @@ class GroupMoments(Storable):
 
     def count(self, attribute: str, group: Hashable) -> int | float:
         """Rows (or sum of weights) of one group."""
-        return _count(self._weights[self._slot(attribute, group)])
+        return _count(self._weights[self._index.slot(attribute, group)])
 
     def mean(self, attribute: str | None = None, group: Hashable = None) -> FloatArray:
         """Return the mean of all rows, or of one group."""
-        slot = 0 if attribute is None else self._slot(attribute, group)
+        slot = 0 if attribute is None else self._index.slot(attribute, group)
         return self._means[slot].copy()
 
     def comparisons(self, attribute: str | None = None) -> list[tuple[str, Hashable]]:
@@ -317,17 +307,9 @@ class GroupMoments(Storable):
 
         With two groups the larger label is the in-group, so 1 is compared with 0 as in the paper.
         """
-        pairs: list[tuple[str, Hashable]] = []
-        for name in self._slots if attribute is None else [attribute]:
-            labels = self.groups[name]
-            if len(labels) < 2:
-                raise NotEnoughGroupsError(
-                    f"sensitive attribute {name!r} shows only {len(labels)} group{'s' * (len(labels) != 1)} "
-                    f"({', '.join(map(repr, labels)) or 'every label is unknown'}): a gap needs two; "
-                    "leave the attribute out or give rows of another group"
-                )
-            pairs += [(name, label) for label in (labels[1:] if len(labels) == 2 else labels)]
-        return pairs
+        for name in self._index.slots if attribute is None else [attribute]:
+            self._index.check_compared(name)
+        return [pair for pair in self._index.comparisons() if attribute in (None, pair[0])]
 
     def mean_gap(self, attribute: str, group: Hashable) -> FloatArray:
         """Return f: the mean of the group less the mean of the attribute's other rows."""
@@ -354,20 +336,11 @@ class GroupMoments(Storable):
 
     # Inside -----------------------------------------------------------------------------------------
 
-    def _slot(self, attribute: str, group: Hashable) -> int:
-        if attribute not in self._slots:
-            raise ValueError(f"attribute {attribute!r} is unknown: these were seen: {[*self._slots]}")
-        if group not in self._slots[attribute]:
-            raise ValueError(
-                f"group {group!r} of {attribute!r} never appeared: these did: {[*self.groups[attribute]]}"
-            )
-        return self._slots[attribute][group]
-
     def _sides(self, attribute: str, group: Hashable) -> tuple[list[int], list[int]]:
-        inside = self._slot(attribute, group)
-        outside = [slot for slot in self._slots[attribute].values() if slot != inside]
+        inside = self._index.slot(attribute, group)
+        outside = self._index.rest(attribute, inside)
         if not outside:
-            self.comparisons(attribute)
+            self._index.check_compared(attribute)
         return [inside], outside
 
     def _pooled_mean(self, slots: list[int]) -> FloatArray:
@@ -394,13 +367,14 @@ class GroupMoments(Storable):
     def _encoded(self, groups: object, n_rows: int) -> dict[str, GroupColumn]:
         empty = groups is None or (isinstance(groups, Mapping) and not groups)
         columns = {} if empty else encode_groups(groups, n_rows)
-        if self._weights[0] > 0 and columns.keys() != self._slots.keys():
+        seen = self._index.slots
+        if self._weights[0] > 0 and columns.keys() != seen.keys():
             raise ValueError(
-                f"sensitive_features has the attributes {[*columns]}, earlier blocks had {[*self._slots]}: "
+                f"sensitive_features has the attributes {[*columns]}, earlier blocks had {[*seen]}: "
                 "pass the same attributes with every block (None where a label is unknown)"
             )
         for name, column in columns.items():
-            together = {*self._slots.get(name, ()), *column.labels}
+            together = {*seen.get(name, ()), *column.labels}
             if len(together) > MAX_GROUPS:
                 raise ValueError(
                     f"sensitive_features[{name!r}] has come to {len(together):,} different labels, at most "
@@ -409,51 +383,17 @@ class GroupMoments(Storable):
         return columns
 
     def _refuse_restricted(self) -> None:
-        if 1 + sum(map(len, self._slots.values())) < len(self._weights):
+        if self._index.is_restricted:
             raise ValueError("a restricted summary is for reading only: update or merge the whole one")
 
-    def _register(self, columns: Groups) -> None:
-        seen = {
-            name: tuple(column.labels[code] for code in np.unique(column.codes[column.codes >= 0]))
-            for name, column in columns.items()
-        }
-        self._register_labels(seen)
-
-    def _register_labels(
-        self, labels: Mapping[str, tuple[Hashable, ...]], other: GroupMoments | None = None
-    ) -> list[int]:
-        """Give every label a slot; with `other`, list where each of its slots lives here."""
-        slots = {name: dict(known) for name, known in self._slots.items()}
-        n_slots = len(self._weights)
-        for name, values in labels.items():
-            known = slots.setdefault(name, {})
-            for label in values:
-                if label not in known:
-                    known[label] = n_slots
-                    n_slots += 1
-        missing = n_slots - len(self._weights)
+    def _register(self, index: GroupIndex) -> None:
+        """Take over an index with more groups, with room for their moments."""
+        missing = index.n_slots - len(self._weights)
         if missing:
-            self._scatter.grow(n_slots)
+            self._scatter.grow(index.n_slots)
             self._means = np.concatenate([self._means, np.zeros((missing, self.n_features))])
             self._weights = np.concatenate([self._weights, np.zeros(missing)])
-        self._slots = slots
-        slot_of = [0] * (0 if other is None else len(other._weights))
-        if other is not None:
-            for name, known in other._slots.items():
-                for label, slot in known.items():
-                    slot_of[slot] = slots[name][label]
-        return slot_of
-
-    def _membership(self, columns: Groups, n_rows: int) -> NDArray[np.bool_]:
-        member = np.zeros((len(self._weights), n_rows), dtype=bool)
-        member[0] = True
-        for name, column in columns.items():
-            slots = self._slots[name]
-            table = np.array([slots.get(label, -1) for label in column.labels] + [-1], dtype=np.intp)
-            slot = table[column.codes]
-            known = np.flatnonzero(slot >= 0)
-            member[slot[known], known] = True
-        return member
+        self._index = index
 
 
 def _count(weight: np.floating[Any]) -> int | float:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from fairstream.linalg import FloatArray
-from fairstream.power.groups import GroupLedger
+from fairstream.power.ledger import GroupLedger
 from fairstream.power.plan import PowerPlan
 from fairstream.subspace.model import FairSubspace
 
@@ -43,7 +43,7 @@ class KnownSoFar:
     @property
     def _what_is_missing(self) -> str:
         missing = f"at least {self.rows_missing} rows are missing"
-        for attribute, known in self._ledger.entries.items() if self.phase == "unfair" else ():
+        for attribute, known in self._ledger.index.slots.items() if self.phase == "unfair" else ():
             if len(known) < 2:
                 shown = ", ".join(map(repr, known)) or "no known label"
                 missing += f"; {attribute!r} has shown only {shown}, a gap needs two groups"
@@ -91,14 +91,15 @@ class KnownSoFar:
     @property
     def comparisons(self) -> list[tuple[str, Hashable]]:
         """(attribute, group inside) of every gap that is followed."""
-        return [(attribute, label) for attribute, label, _ in self._ledger.comparisons()]
+        return self._ledger.index.comparisons()
 
     @property
     def group_counts(self) -> dict[str, dict[Hashable, int]]:
         """Rows of every group."""
         ledger = self._ledger
         return {
-            a: {label: ledger.count(e) for label, e in known.items()} for a, known in ledger.entries.items()
+            a: {label: ledger.count(e) for label, e in known.items()}
+            for a, known in ledger.index.slots.items()
         }
 
     @property
@@ -106,7 +107,8 @@ class KnownSoFar:
         """Mean of every group."""
         ledger = self._ledger
         return {
-            a: {label: ledger.mean(e) for label, e in known.items()} for a, known in ledger.entries.items()
+            a: {label: ledger.mean(e) for label, e in known.items()}
+            for a, known in ledger.index.slots.items()
         }
 
     def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:

@@ -35,26 +35,28 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import Block, BlockSource, Matrix, check_values, encode_groups
+from fairstream.data.blocks import Block, BlockSource, Matrix
+from fairstream.data.groups import GroupIndex, encode_groups
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray, inner_product
+from fairstream.linalg.products import check_values
 from fairstream.moments.rows import provisional_origin
 from fairstream.power.bases import random_basis
-from fairstream.power.groups import GroupLedger, NewGroups
 from fairstream.power.known import KnownSoFar
+from fairstream.power.ledger import GroupLedger
 from fairstream.power.plan import PowerPlan
 from fairstream.power.products import MAX_SLICE_ROWS, Codes, checked_rows, remove_span
 from fairstream.power.reading import Reading, read_rows
 from fairstream.power.state import describe, rebuild
 from fairstream.power.steps import (
-    Slot,
+    Tally,
     centre_block,
-    component_slots,
     component_step,
+    component_tallies,
     gap_columns,
-    gap_slots,
     gap_step,
-    group_slots,
+    gap_tallies,
+    group_tallies,
     unfair_basis_of,
 )
 
@@ -136,11 +138,11 @@ class FairPowerMethod(KnownSoFar):
         self._declared = groups is not None
         if self._declared:
             self._ledger.declare(groups)
-            self.plan.check_attributes(self._ledger.entries)
-            self.plan.check_room({a: len(known) for a, known in self._ledger.entries.items()})
+            self.plan.check_attributes(self._ledger.index.slots)
+            self.plan.check_room({a: len(known) for a, known in self._ledger.index.slots.items()})
         self._step = 0
         self._Q: FloatArray | None = None  # W of all comparisons side by side, later V
-        self._P: FloatArray | None = None  # the open block's products with Q, one place per slot
+        self._P: FloatArray | None = None  # the open block's products with Q, one place per tally
         self._U: FloatArray | None = None if self.plan.unfair_steps else self._zeros(0)
         self._variances = np.zeros(self.plan.n_components)
         self._moved: dict[str, float] = {}
@@ -175,20 +177,20 @@ class FairPowerMethod(KnownSoFar):
         rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=sparse, scale_known=started)
         if not started and not sparse:
             check_values(rows[:MAX_SLICE_ROWS], self.plan.dtype)
-        codes, new = self._encode(groups, rows.shape[0])
+        codes, index = self._encode(groups, rows.shape[0])
         ledger, finding = self._ledger, self._finding_groups
-        entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
+        slots = {attribute: {*known.values()} for attribute, known in ledger.index.slots.items()}
         stretches = self.plan.stretches(
             rows.shape[0],
             codes,
             step=self._step,
             open_rows=int(ledger.open_counts[0]),
-            present={a: {e for e in known if ledger.open_counts[e]} for a, known in entries.items()},
-            compared=None if finding else entries,
+            present={a: {s for s in known if ledger.open_counts[s]} for a, known in slots.items()},
+            compared=None if finding else slots,
         )
         if finding and stretches and stretches[0].ends_block:
-            self._check_first_block(codes, new, stretches[0].rows.stop)
-        ledger.enlist(new, attributes=codes)
+            self._check_first_block(codes, index, stretches[0].rows.stop)
+        ledger.enlist(index)
         for stretch in stretches:
             self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
             if stretch.ends_block:
@@ -209,15 +211,13 @@ class FairPowerMethod(KnownSoFar):
         if not ledger.open_counts[0]:
             raise ValueError("there were no rows since the last step: update with the whole data first")
         if self._finding_groups:
-            self._check_first_block({}, {}, 0)
+            self._check_first_block({}, ledger.index, 0)
         if self.phase == "unfair" and self.plan.on_empty_group == "extend":
-            for attribute, known in ledger.entries.items():
-                empty = [label for label, entry in known.items() if not ledger.open_counts[entry]]
-                if empty:
-                    raise NotEnoughGroupsError(
-                        f"groups {empty} of {attribute!r} have no row in the whole data: leave them out of "
-                        "groups=, or pass on_empty_group='zero'"
-                    )
+            for attribute, empty in ledger.open_lacks().items():
+                raise NotEnoughGroupsError(
+                    f"groups {empty} of {attribute!r} have no row in the whole data: leave them out of "
+                    "groups=, or pass on_empty_group='zero'"
+                )
         self._end_block()
 
     def fit_full(self, X: Any, groups: object = None) -> FairPowerMethod:
@@ -249,31 +249,31 @@ class FairPowerMethod(KnownSoFar):
         self.__dict__.update(work.__dict__)
         return self
 
-    def _encode(self, groups: object, n_rows: int) -> tuple[Codes, NewGroups]:
-        """Return every row's entry per attribute and the groups not seen before, where those may be."""
+    def _encode(self, groups: object, n_rows: int) -> tuple[Codes, GroupIndex]:
+        """Return every row's slot per attribute and an index with all their groups, if new ones may come."""
+        known = self._ledger.index
         if groups is None:
             if self.phase == "unfair":
                 raise ValueError("groups is None: the first phase needs a label per row (None where unknown)")
-            return {}, {}
-        codes, new = self._ledger.encode(groups, n_rows)
+            return {}, known
+        codes, index = self._ledger.encode(groups, n_rows)
         self.plan.check_attributes(codes)
+        new = index.listed()[known.n_slots - 1 :]
         if new and not self._finding_groups and self.plan.unfair_steps:
-            raise ValueError(_late_group(*next(iter(new.values()))))
-        return codes, new
+            raise ValueError(_late_group(*new[0]))
+        return codes, index
 
     @property
     def _finding_groups(self) -> bool:
         """Whether the first block is still finding out which groups there are."""
         return self._step == 0 and not self._declared and self.phase == "unfair"
 
-    def _check_first_block(self, codes: Codes, new: NewGroups, stop: int) -> None:
+    def _check_first_block(self, codes: Codes, index: GroupIndex, stop: int) -> None:
         """Refuse a first block that shows less than two groups, too many, or not all that follow."""
-        found = {attribute: len(self._ledger.entries.get(attribute, {})) for attribute in codes}
-        found = found or {attribute: len(known) for attribute, known in self._ledger.entries.items()}
-        for entry, (attribute, label) in new.items():
-            found[attribute] += 1
-            if not (codes[attribute][:stop] == entry).any():
+        for attribute, label in index.listed()[self._ledger.index.n_slots - 1 :]:
+            if not (codes[attribute][:stop] == index.slot(attribute, label)).any():
                 raise ValueError(_late_group(attribute, label))
+        found = {attribute: len(known) for attribute, known in index.slots.items()}
         for attribute, number in found.items():
             if number < 2:
                 raise NotEnoughGroupsError(
@@ -289,35 +289,35 @@ class FairPowerMethod(KnownSoFar):
             ledger.shift = provisional_origin(X).astype(self.plan.dtype)
         if self.plan.block_size is None and not ledger.open_counts[0]:
             ledger.forget_closed()
-        slots = self._slots()
-        Q, P = self._open_products(slots)
-        found = read_rows(X, codes, Reading(ledger.shift, Q, slots, len(ledger.counts)), P)
+        tallies = self._tallies()
+        Q, P = self._open_products(tallies)
+        found = read_rows(X, codes, Reading(ledger.shift, Q, tallies, len(ledger.counts)), P)
         ledger.add(found.counts, found.sums, found.squares)
 
     # Steps ------------------------------------------------------------------------------------------
 
     @property
     def _widths(self) -> dict[str, int]:
-        return {attribute: self.plan.width(attribute) for attribute in self._ledger.entries}
+        return {attribute: self.plan.width(attribute) for attribute in self._ledger.index.slots}
 
     def _zeros(self, columns: int) -> FloatArray:
         return np.zeros((self.plan.n_features, columns), dtype=self.plan.dtype, order="F")
 
-    def _slots(self) -> list[Slot]:
+    def _tallies(self) -> list[Tally]:
         """Return what the open block sums up."""
         if self.phase == "components":
-            return component_slots(self.plan.n_components)
-        return (gap_slots if self._step else group_slots)(self._ledger, self._widths)
+            return component_tallies(self.plan.n_components)
+        return (gap_tallies if self._step else group_tallies)(self._ledger, self._widths)
 
-    def _open_products(self, slots: list[Slot]) -> tuple[FloatArray, FloatArray]:
-        """Return Q and the open block's products P, with a place for every slot."""
+    def _open_products(self, tallies: list[Tally]) -> tuple[FloatArray, FloatArray]:
+        """Return Q and the open block's products P, with a place for every tally."""
         if self._Q is None:
             width = self.plan.n_components if self._U is not None else max(self._widths.values())
             self._generator = copy.deepcopy(self._generator)  # a draft must not move the original's
             self._Q = random_basis(self.plan.n_features, width, self._generator, self.plan.dtype)
             if self._U is not None:
                 remove_span(self._U, self._Q)
-        width = slots[-1].place.stop if slots else 0
+        width = tallies[-1].place.stop if tallies else 0
         if self._P is None or self._P.shape[1] < width:
             wider = self._zeros(width)
             if self._P is not None:
@@ -327,12 +327,12 @@ class FairPowerMethod(KnownSoFar):
 
     def _end_block(self) -> None:
         """Take the power step with the block's products and go on to the next block."""
-        ledger, slots = self._ledger, self._slots()
-        Q, P = self._open_products(slots)
+        ledger, tallies = self._ledger, self._tallies()
+        Q, P = self._open_products(tallies)
         self._P = None
-        centre_block(slots, ledger, Q, P)
+        centre_block(tallies, ledger, Q, P)
         if self._U is None:
-            self._Q = gap_step(slots, ledger, self._widths, Q, P)
+            self._Q = gap_step(tallies, ledger, self._widths, Q, P)
             if self._step + 1 == self.plan.unfair_steps and Q.shape[1]:
                 self._moved["unfair"] = self._gap_movement(Q, self._Q)
         else:
@@ -398,15 +398,13 @@ class FairPowerMethod(KnownSoFar):
         )
 
     def _warn_of_groups_without_rows(self) -> None:
-        for attribute, known in self._ledger.entries.items():
-            empty = [label for label, entry in known.items() if not self._ledger.count(entry)]
-            if empty:
-                warnings.warn(
-                    f"groups {empty} of {attribute!r} had no row in the first phase: their gaps are unknown "
-                    "and not nulled",
-                    FairstreamWarning,
-                    stacklevel=5,
-                )
+        for attribute, empty in self._ledger.lacks().items():
+            warnings.warn(
+                f"groups {empty} of {attribute!r} had no row in the first phase: their gaps are unknown "
+                "and not nulled",
+                FairstreamWarning,
+                stacklevel=5,
+            )
 
     def copy(self) -> FairPowerMethod:
         """Return an independent copy, random generator included."""

@@ -49,7 +49,7 @@ def open_step(method: FairPowerMethod, first_rows: FloatArray) -> None:
         ledger.shift = provisional_origin(head).astype(method.plan.dtype)
     if method.plan.block_size is None and not ledger.open_counts[0]:
         ledger.forget_closed()
-    method._open_products(method._slots())
+    method._open_products(method._tallies())
     if not ledger.open_counts[0]:
         method._P = None  # zeros need not travel
 
@@ -57,21 +57,21 @@ def open_step(method: FairPowerMethod, first_rows: FloatArray) -> None:
 def partial_sums(method: FairPowerMethod, blocks: Iterable[Block]) -> PartialSums:
     """Return the sums over some rows of the step that `method` has open; `method` stays as it is."""
     work = method.copy()
-    ledger, slots = work._ledger, work._slots()
+    ledger, tallies = work._ledger, work._tallies()
     ledger.open_counts[:], ledger.open_sums[:], ledger.open_squares = 0, 0.0, 0.0
     work._P = None
     for block in blocks:
         rows = checked_rows(block.X, work.plan.n_features, work.plan.dtype, scale_known=True)
-        codes, _ = work._encode(block.groups if ledger.entries else None, rows.shape[0])
+        codes, _ = work._encode(block.groups if ledger.index.slots else None, rows.shape[0])
         work._read(rows, codes)
-    _, products = work._open_products(slots)
+    _, products = work._open_products(tallies)
     return PartialSums(ledger.open_counts, ledger.open_sums, ledger.open_squares, products)
 
 
 def add_partial(method: FairPowerMethod, part: PartialSums) -> None:
     """Add sums that `partial_sums` returned for the step that `method` has open."""
     ledger = method._ledger
-    _, products = method._open_products(method._slots())
+    _, products = method._open_products(method._tallies())
     products += part.products
     ledger.open_counts += part.counts
     ledger.open_sums += part.sums
@@ -85,11 +85,9 @@ def end_partial_step(method: FairPowerMethod) -> None:
     """
     ledger = method._ledger
     if method.phase == "unfair" and method.plan.on_empty_group == "extend":
-        for attribute, known in ledger.entries.items():
-            empty = [label for label, entry in known.items() if not ledger.open_counts[entry]]
-            if empty:
-                raise NotEnoughGroupsError(
-                    f"groups {empty} of {attribute!r} have no row in step {method.steps_done[0] + 1}: take a "
-                    'larger block_size, shuffle the rows, or pass on_empty_group="zero"'
-                )
+        for attribute, empty in ledger.open_lacks().items():
+            raise NotEnoughGroupsError(
+                f"groups {empty} of {attribute!r} have no row in step {method.steps_done[0] + 1}: take a "
+                'larger block_size, shuffle the rows, or pass on_empty_group="zero"'
+            )
     method._end_block()

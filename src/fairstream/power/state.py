@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.data.groups import GroupIndex
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import checked_number, checked_orthonormal, checked_signs
 
@@ -22,7 +23,8 @@ _LEDGER_ARRAYS = ("counts", "means", "open_counts", "open_sums", "shift")
 def describe(method: FairPowerMethod) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return a header of JSON values and the arrays, not copied."""
     ledger = method._ledger
-    groups = [[a, label, entry] for a, known in ledger.entries.items() for label, entry in known.items()]
+    slots = ledger.index.slots
+    groups = [[a, label, slot] for a, known in slots.items() for label, slot in known.items()]
     for attribute, label, _ in groups:
         if not isinstance(label, str | int | float):
             raise ValueError(
@@ -32,7 +34,7 @@ def describe(method: FairPowerMethod) -> tuple[dict[str, Any], dict[str, NDArray
         "format": STATE_FORMAT,
         "options": method.plan.to_header(),
         "declared": method._declared,
-        "attributes": list(ledger.entries),
+        "attributes": list(slots),
         "groups": groups,
         "step": method._step,
         "scatter": ledger.scatter,
@@ -60,8 +62,11 @@ def rebuild(
         method._generator.bit_generator.state = header["generator"]
         moved = header.get("convergence", {})  # files from before it was measured have none
         method._moved = {str(phase): float(sine) for phase, sine in moved.items()}
-        groups = {int(entry): (str(attribute), label) for attribute, label, entry in header["groups"]}
-        ledger.enlist(groups, attributes=header["attributes"])
+        groups = sorted(
+            ((int(slot), str(a), label) for a, label, slot in header["groups"]), key=operator.itemgetter(0)
+        )
+        ledger.enlist(GroupIndex.of(header["attributes"], [(a, label) for _, a, label in groups]))
+        in_slots = [slot for slot, _, _ in groups] == [*range(1, 1 + len(groups))]
         ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
         for name in _LEDGER_ARRAYS:
             if name in arrays:
@@ -70,7 +75,7 @@ def rebuild(
         method._Q, method._P, method._U = (
             np.array(arrays[name], order="F") if name in arrays else None for name in ("Q", "P", "U")
         )
-        fits = _fits(method)
+        fits = in_slots and _fits(method)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FairstreamFileError(f"power state cannot be read: {error!r}") from error
     if not fits:
@@ -97,10 +102,9 @@ def _fits(method: FairPowerMethod) -> bool:
     """Whether the arrays have the shapes and types that the header asks for."""
     plan, ledger = method.plan, method._ledger
     d = plan.n_features
-    entries = sorted(entry for known in ledger.entries.values() for entry in known.values())
-    n = 1 + len(entries)
+    n = ledger.index.n_slots
     small = {"counts": (n,), "open_counts": (n,), "means": (n, d), "open_sums": (n, d)}
-    fits = entries == list(range(1, n)) and (method._U is None) == (method._step < plan.unfair_steps)
+    fits = not ledger.index.is_restricted and (method._U is None) == (method._step < plan.unfair_steps)
     fits &= all(getattr(ledger, name).shape == shape for name, shape in small.items())
     fits &= ledger.counts.dtype == ledger.open_counts.dtype == np.int64
     fits &= ledger.means.dtype == ledger.open_sums.dtype == method._variances.dtype == np.float64
@@ -111,6 +115,6 @@ def _fits(method: FairPowerMethod) -> bool:
     if fits and method._Q is not None and method._U is not None:
         fits &= method._Q.shape[1] == plan.n_components
     if fits and method._P is not None:
-        slots = method._slots()
-        fits &= method._P.shape[1] == (slots[-1].place.stop if slots else 0) and method._Q is not None
+        tallies = method._tallies()
+        fits &= method._P.shape[1] == (tallies[-1].place.stop if tallies else 0) and method._Q is not None
     return bool(fits)
