@@ -18,7 +18,8 @@ from fairstream.auditing.measure.mmd import mmd2
 from fairstream.auditing.measure.suppression import rare_combinations
 from fairstream.auditing.stream import ArrayBlocks, survey
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, encode_groups, take_rows
+from fairstream.data.blocks import Block, take_rows
+from fairstream.data.groups import encode_groups
 from fairstream.linalg.kernels import median_squared_distance
 from fairstream.streaming.embed import open_like
 from fairstream.streaming.fit import fit_source

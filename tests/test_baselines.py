@@ -24,7 +24,7 @@ from fairstream.baselines import (
     SamadiFairPCA,
 )
 from fairstream.baselines.kleindessner_kernel import _noise
-from fairstream.data.blocks import GroupColumn
+from fairstream.data.groups import GroupColumn
 from fairstream.errors import NotEnoughGroupsError
 
 SYSTEMS = [

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from fairstream import encode_groups
-from fairstream.data.blocks import MAX_GROUPS
+from fairstream.data.groups import MAX_GROUPS, GroupIndex
 
 NAME = "sensitive_feature_0"
 
@@ -150,3 +150,39 @@ def test_labels_of_uint64_beyond_int64_stay_apart_beside_a_missing_one():
 def test_integers_that_are_all_missing_are_unknown():
     column = encode_groups(pd.Series([None, None], dtype="Int64"), 2)[NAME]
     assert (column.codes.tolist(), column.labels) == ([-1, -1], ())
+
+
+def test_adding_groups_moves_no_slot_and_leaves_the_old_index_as_it_was():
+    first = GroupIndex().with_labels({"sex": ["m"]})
+    second = first.with_labels({"sex": ["f", "m"], "race": [3, 1], "age": []})
+    assert first == GroupIndex({"sex": {"m": 1}}, 2)
+    assert second.slots == {"sex": {"m": 1, "f": 2}, "race": {3: 3, 1: 4}, "age": {}}
+    assert second.listed() == [("sex", "m"), ("sex", "f"), ("race", 3), ("race", 1)]
+    assert GroupIndex.of(second.slots, second.listed()) == second
+
+
+def test_two_groups_are_compared_once_and_more_each_with_the_rest():
+    index = GroupIndex().with_labels({"sex": [1, 0], "race": ["c", "a", "b"]})
+    assert index.comparisons() == [("sex", 1), ("race", "a"), ("race", "b"), ("race", "c")]
+    assert index.rest("race", index.slot("race", "a")) == [index.slot("race", "c"), index.slot("race", "b")]
+
+
+def test_unknown_and_left_out_groups_count_for_all_rows_only():
+    columns = encode_groups({"race": ["a", None, "b", "c"]}, 4)
+    index = GroupIndex().with_groups(columns)
+    assert index.members(columns, 4).astype(int).tolist() == [
+        [1, 1, 1, 1],
+        [1, 0, 0, 0],
+        [0, 0, 1, 0],
+        [0, 0, 0, 1],
+    ]
+    fewer = index.restricted({"race": ["a", "c"]})
+    assert (fewer.is_restricted, index.is_restricted) == (True, False)
+    assert fewer.codes(columns)["race"].tolist() == [1, 0, 0, 3]
+    assert fewer.members(columns, 4)[2].sum() == 0
+
+
+def test_groups_of_another_index_are_found_where_they_live_here():
+    here = GroupIndex().with_labels({"sex": ["m", "f"], "race": [1, 2]})
+    there = GroupIndex().with_labels({"race": [2, 1]}).with_labels({"sex": ["f"]})
+    assert here.places_of(there) == [0, 4, 3, 2]

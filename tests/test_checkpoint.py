@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, load
 from fairstream.cli import main
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, GroupColumn
+from fairstream.data.blocks import Block
+from fairstream.data.groups import GroupColumn
 from fairstream.data.row_digest import RowDigest
 from fairstream.files.locking import folder_locked
 from fairstream.streaming import checkpoint

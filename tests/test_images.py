@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from fairstream.data import image_decoding, open_source
-from fairstream.data.blocks import Block, encode_groups
+from fairstream.data.blocks import Block
+from fairstream.data.groups import encode_groups
 from fairstream.testing import SourceContract, assert_same_rows
 
 Image = pytest.importorskip("PIL.Image")

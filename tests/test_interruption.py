@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import fairstream
 from fairstream import FairImagePCA, FairPowerMethod, FairStreamingPCA, GroupMoments
-from fairstream.moments.scatter import ExactScatter
+from fairstream.moments.exact import ExactScatter
 
 D = 12
 PACKAGE = Path(fairstream.__file__).parent

@@ -93,7 +93,7 @@ def test_merged_sketches_stay_inside_the_bounds(merged):
 def test_a_sketch_that_drops_the_minority_is_caught(monkeypatch):
     """The control: let every row vote the same, as a pooled cut does, and the minority's directions go."""
     monkeypatch.setattr(
-        "fairstream.moments.scatter.SketchedScatter.votes",
+        "fairstream.moments.sketch.SketchedScatter.votes",
         lambda self, weights: np.eye(1, len(weights)).ravel(),
     )
     unfair, _ = compare(0.5, "mixed", seeds=range(2))

@@ -7,8 +7,8 @@ import pytest
 
 from fairstream import GroupMoments, solve
 from fairstream.data import open_source
-from fairstream.data.blocks import encode_groups
 from fairstream.data.cutting import join_blocks
+from fairstream.data.groups import encode_groups
 from fairstream.datasets import load_adult
 from fairstream.linalg import principal_angles
 

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, encode_groups
+from fairstream.data.blocks import Block
+from fairstream.data.groups import encode_groups
 from fairstream.testing import SourceContract, assert_same_rows
 
 N, D = 300, 60

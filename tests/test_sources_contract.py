@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fairstream.data.blocks import Block, encode_groups
+from fairstream.data.blocks import Block
 from fairstream.data.cutting import default_block_size, join_blocks, reslice
+from fairstream.data.groups import encode_groups
 from fairstream.testing import SourceContract, assert_same_rows, bytes_read
 
 N, D = 40, 3

@@ -10,7 +10,8 @@ import pytest
 
 from fairstream import fit_source
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, encode_groups
+from fairstream.data.blocks import Block
+from fairstream.data.groups import encode_groups
 from fairstream.testing import SourceContract
 
 pa = pytest.importorskip("pyarrow")

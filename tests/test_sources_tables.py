@@ -11,7 +11,8 @@ import pytest
 
 from fairstream import fit_source, load
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, encode_groups
+from fairstream.data.blocks import Block
+from fairstream.data.groups import encode_groups
 from fairstream.errors import FairstreamWarning
 from fairstream.testing import SourceContract, assert_same_rows
 

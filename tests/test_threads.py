@@ -60,9 +60,10 @@ def test_a_gram_matrix_moved_far_is_made_anew(two_threads, monkeypatch):
         self._gram += np.float32(delta @ delta) - cross - cross.T
         self.R -= delta
         self.origin = self.origin + delta
+        return self
 
-    monkeypatch.setattr(rows.DenseRows, "recentre", moved_however_far)
-    monkeypatch.setattr("fairstream.moments.scatter.is_orthonormal", lambda basis: True)
+    monkeypatch.setattr(rows.DenseRows, "recentred", moved_however_far)
+    monkeypatch.setattr("fairstream.moments.sketch.is_orthonormal", lambda basis: True)
     monkeypatch.setattr("fairstream.moments.scatter.Increment.is_far", lambda self, norms: False)
     moments = GroupMoments(1_500, 48, np.float32).update(X[:1])
     assert basis_error(moments.update(X[1:])) > 1e-2

@@ -3,7 +3,8 @@
 from fairstream import _starting as _starting  # first: Ctrl-C may come during the other imports
 from fairstream._version import __version__
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, BlockSource, GroupColumn, encode_groups
+from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.estimators.images import FairImagePCA
 from fairstream.estimators.pca import FairStreamingPCA

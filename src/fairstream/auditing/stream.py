@@ -17,15 +17,8 @@ from numpy.typing import NDArray
 from fairstream.auditing.measure.suppression import Combination, label_combinations
 from fairstream.auditing.subjects import Subject
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import (
-    Block,
-    BlockSource,
-    GroupColumn,
-    Matrix,
-    encode_groups,
-    label_order,
-    take_rows,
-)
+from fairstream.data.blocks import Block, BlockSource, Matrix, take_rows
+from fairstream.data.groups import GroupColumn, encode_groups, label_order
 from fairstream.moments import GroupMoments
 
 FloatArray = NDArray[np.floating[Any]]

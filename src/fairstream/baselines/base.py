@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import UNKNOWN, GroupColumn, encode_groups
+from fairstream.data.groups import UNKNOWN, GroupColumn, encode_groups
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.linalg import FloatArray, project_out, top_eigenvectors
 
@@ -65,10 +65,8 @@ class GroupedRows:
         """
         gaps = []
         for column in self.groups.values():
-            known = column.codes != UNKNOWN
-            for code in range(len(column.labels)):
-                inside = column.codes == code
-                gaps.append(self.X[inside].mean(axis=0) - self.X[known & ~inside].mean(axis=0))
+            for inside, outside in column.one_versus_rest():
+                gaps.append(self.X[inside].mean(axis=0) - self.X[outside].mean(axis=0))
         return np.stack(gaps, axis=1)
 
 
@@ -102,7 +100,7 @@ class FairTransformer(
         y : ignored
             Present for scikit-learn pipelines.
         sensitive_features : list, array, Series, frame or dict
-            One label per row; see `fairstream.data.blocks.encode_groups`. Required.
+            One label per row; see `fairstream.data.groups.encode_groups`. Required.
 
         Returns
         -------

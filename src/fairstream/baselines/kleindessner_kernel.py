@@ -128,13 +128,11 @@ def _noise(n_rows: int, dtype: Any) -> float:
 
 def _contrasts(rows: GroupedRows) -> Array:
     """Return one column per group whose product with any n-vector is that group's mean minus the others'."""
-    columns = []
-    for column in rows.groups.values():
-        known = column.codes >= 0
-        for code in range(len(column.labels)):
-            inside = column.codes == code
-            others = known & ~inside
-            columns.append(inside / inside.sum() - others / others.sum())
+    columns = [
+        inside / inside.sum() - outside / outside.sum()
+        for column in rows.groups.values()
+        for inside, outside in column.one_versus_rest()
+    ]
     return np.stack(columns, axis=1)
 
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.data.blocks import UNKNOWN, Block, GroupColumn, Groups, Matrix, label_order, take_rows
+from fairstream.data.blocks import Block, Matrix, take_rows
+from fairstream.data.groups import UNKNOWN, GroupColumn, Groups, label_order
 
 Item = TypeVar("Item")
 

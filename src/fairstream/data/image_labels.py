@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairstream.data.blocks import GroupColumn, encode_groups
+from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.errors import missing_extra
 
 

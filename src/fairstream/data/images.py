@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fairstream.data.blocks import Block, GroupColumn, encode_groups, take_rows
+from fairstream.data.blocks import Block, take_rows
 from fairstream.data.cutting import check_block_size, default_block_size, reslice, row_ranges
+from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.data.image_decoding import CHANNELS, Pixels, check_pixels, decode, size_of
 from fairstream.data.image_files import FolderFiles, Read, ZipFiles, index_by_name, open_files
 from fairstream.data.image_labels import read_labels

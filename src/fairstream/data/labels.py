@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import Block, BlockSource, GroupColumn, Matrix, encode_groups, take_rows
+from fairstream.data.blocks import Block, BlockSource, Matrix, take_rows
+from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.data.parts import check_part, cut_groups
 
 

@@ -7,7 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fairstream.data.blocks import BlockSource, GroupColumn, Groups
+from fairstream.data.blocks import BlockSource
+from fairstream.data.groups import GroupColumn, Groups
 
 PART_BYTES = 2**26
 
@@ -69,7 +70,7 @@ def cut_groups(groups: Groups, start: int, stop: int) -> dict[str, GroupColumn]:
 
     Examples
     --------
-    >>> from fairstream.data.blocks import encode_groups
+    >>> from fairstream.data.groups import encode_groups
     >>> cut_groups(encode_groups({"sex": ["f", "m", None]}, 3), 1, 3)["sex"].codes
     array([ 1, -1], dtype=int8)
     """

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.data.blocks import Block, GroupColumn, Matrix
+from fairstream.data.blocks import Block, Matrix
+from fairstream.data.groups import GroupColumn
 
 _PIECE_BYTES = 2**20
 

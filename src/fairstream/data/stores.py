@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.arrays import check_shape_and_type, choose_key
-from fairstream.data.blocks import Block, BlockSource, encode_groups
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import check_block_size, default_block_size, reslice, row_ranges
+from fairstream.data.groups import encode_groups
 from fairstream.data.labels import LabelledSource, MatrixRoles, listed_names
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.errors import missing_extra

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import GroupColumn, encode_groups, label_order
+from fairstream.data.groups import GroupColumn, encode_groups, label_order
 from fairstream.errors import FairstreamWarning
 
 try:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import Block, BlockSource, encode_groups
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import check_block_size, default_block_size
+from fairstream.data.groups import encode_groups
 from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import GroupColumn, encode_groups
+from fairstream.data.groups import GroupColumn, encode_groups
 
 PARTITIONS = ("train", "valid", "test")
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import GroupColumn
+from fairstream.data.groups import GroupColumn
 from fairstream.datasets.tables import (
     Table,
     compas_analysed,

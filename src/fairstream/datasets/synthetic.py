@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fairstream.data.blocks import Block, GroupColumn
+from fairstream.data.blocks import Block
+from fairstream.data.groups import GroupColumn
 from fairstream.datasets.two_groups import Population, TwoGroups
 from fairstream.linalg import FloatArray
 

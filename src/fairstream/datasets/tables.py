@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import UNKNOWN, GroupColumn, encode_groups
+from fairstream.data.groups import UNKNOWN, GroupColumn, encode_groups
 from fairstream.errors import missing_extra
 
 Backend: TypeAlias = Literal["pandas", "polars", "pyarrow", "numpy"]

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fairstream.data.blocks import Groups, Matrix
+from fairstream.data.blocks import Matrix
+from fairstream.data.groups import Groups, compared
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.subspace.unfair import CONSTRAINTS, DIRECTIONS, check_choice
@@ -101,7 +102,7 @@ def _sketch_rank(parameters: Mapping[str, Any], d: int, groups: Groups | None) -
     unfair = 0
     for name, column in (groups or {}).items():
         m = n_unfair.get(name, 0) if isinstance(n_unfair, Mapping) else n_unfair
-        comparisons = len(column.labels) if len(column.labels) > 2 else 1
+        comparisons = max(len(compared(column.labels)), 1)
         unfair += comparisons * (m * (parameters["constraint"] in ("all", "covariance")) + 1)
     return d if d <= NARROW else min(max(4 * (k + unfair), LEAST_RANK), d)
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import GroupColumn, encode_groups
+from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.data.matrices import check_matrix
 from fairstream.data.small_groups import MIN_GROUP_SIZE, Counts, warn_of_row_level
 from fairstream.estimators import pca_state

@@ -66,8 +66,8 @@ class DenseRows:
             self._gram = inner_product(self.R.T, self.R.T)
         return self._gram
 
-    def recentre(self, origin: FloatArray) -> None:
-        """Move to another origin, the Gram matrix too where it is already there and the way is short."""
+    def recentred(self, origin: FloatArray) -> DenseRows:
+        """Move to another origin, on the same memory; the Gram matrix too if that is quick."""
         delta = origin.astype(self.R.dtype) - self.origin
         self.origin = self.origin + delta
         scale = np.ones((len(self.R), 1), dtype=self.R.dtype) if self.scale is None else self.scale
@@ -83,6 +83,7 @@ class DenseRows:
             self.R[rows] -= delta if self.scale is None else self.scale[rows] * delta
 
         in_threads(move, shares(len(self.R), self.R.size))
+        return self
 
     def in_double(self) -> DenseRows:
         double = copy.copy(self)

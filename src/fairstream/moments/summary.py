@@ -10,25 +10,28 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import (
-    MAX_GROUPS,
-    GroupColumn,
-    Groups,
-    Matrix,
-    encode_groups,
-    label_order,
-    take_rows,
-)
+from fairstream.data.blocks import Matrix, take_rows
+from fairstream.data.groups import MAX_GROUPS, GroupColumn, GroupIndex, Groups, encode_groups
+from fairstream.data.matrices import check_matrix
 from fairstream.data.small_groups import warn_of_row_level
-from fairstream.errors import NotEnoughGroupsError
-from fairstream.files.format import Arrays, Header, PathLike, Storable, storable
-from fairstream.linalg import FloatArray, small_lapack
-from fairstream.linalg.symmetric import SymmetricOperator
-from fairstream.moments import state as moments_state
-from fairstream.moments.checks import check_is_summary, check_mergeable, checked_rows, checked_weights
+from fairstream.files.format import (
+    Arrays,
+    Header,
+    PathLike,
+    Storable,
+    checked,
+    checked_signs,
+    label_from_json,
+    label_to_json,
+    storable,
+)
+from fairstream.linalg import FloatArray, SymmetricOperator, is_finite, small_lapack
+from fairstream.linalg.products import check_values, largest_value
+from fairstream.moments.exact import ExactScatter
 from fairstream.moments.rows import (
     SEVERAL_SCATTERS,
     CentredRows,
@@ -38,7 +41,8 @@ from fairstream.moments.rows import (
     provisional_origin,
     row_slices,
 )
-from fairstream.moments.scatter import ExactScatter, Increment, SketchedScatter
+from fairstream.moments.scatter import Increment, Scatter
+from fairstream.moments.sketch import SketchedScatter
 
 
 @storable
@@ -95,10 +99,10 @@ class GroupMoments(Storable):
             raise ValueError(f"dtype is {self.dtype}: use float64 or float32")
         self.feature_names: tuple[str, ...] | None = None
         self.encoding: Mapping[str, Any] | None = None
-        self._slots: dict[str, dict[Hashable, int]] = {}
+        self._index = GroupIndex()
         self._weights = np.zeros(1)
         self._means = np.zeros((1, self.n_features))
-        self._scatter: ExactScatter | SketchedScatter = (
+        self._scatter: Scatter = (
             ExactScatter(self.n_features)
             if rank is None
             else SketchedScatter(self.n_features, rank, self.dtype)
@@ -129,9 +133,9 @@ class GroupMoments(Storable):
         """
         self._refuse_restricted()
         groups, sample_weight = paired(groups, X, "groups"), paired(sample_weight, X, "sample_weight")
-        X = checked_rows(X, self.n_features, self.dtype, scale_known=self.total_variance > 0)
+        X = _checked_rows(X, self.n_features, self.dtype, scale_known=self.total_variance > 0)
         columns = self._encoded(groups, X.shape[0])
-        weights = checked_weights(sample_weight, X, self.dtype)
+        weights = _checked_weights(sample_weight, X, self.dtype)
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]
@@ -141,7 +145,7 @@ class GroupMoments(Storable):
         parts = (
             (X[rows], take_rows(columns, rows), None if weights is None else weights[rows]) for rows in cuts
         )
-        ahead: CentredRows | None = None
+        ahead: DenseRows | None = None
         for part, following in pairwise(chain(parts, [None])):
             assert part is not None
             # Threads of our own share the large products; those of BLAS would spin beside them between calls.
@@ -172,27 +176,29 @@ class GroupMoments(Storable):
         X: Matrix,
         columns: Groups,
         weights: FloatArray | None,
-        prepared: CentredRows | None = None,
+        prepared: DenseRows | None = None,
         following: tuple[Matrix, Groups, FloatArray | None] | None = None,
-    ) -> CentredRows | None:
-        """Take in one slice; return the following one's rows, where they were prepared on the way."""
-        self._register(columns)
+    ) -> DenseRows | None:
+        """Take in one slice; return the following one's rows, if they were prepared on the way."""
+        self._register(self._index.with_groups(columns))
         scale = np.ones(X.shape[0]) if weights is None else np.sqrt(weights)
         origin = self._means[0] if self._weights[0] > 0 else provisional_origin(X)
         # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         origin = origin.astype(self.dtype).astype(np.float64)
-        rows = prepared or centred_rows(X, origin, None if weights is None else scale, self.dtype)
-        if isinstance(prepared, DenseRows):
-            prepared.recentre(origin)
-        member = self._membership(columns, X.shape[0])
+        rows: CentredRows
+        if prepared is None:
+            rows = centred_rows(X, origin, None if weights is None else scale, self.dtype)
+        else:
+            rows = prepared.recentred(origin)
+        member = self._index.members(columns, X.shape[0])
         block_weights = member @ (scale**2)
         sums = rows.combine((member * scale).astype(self.dtype)).astype(np.float64)
         old_means = np.where(self._weights[:, None] > 0, self._means - origin, 0.0)
         increment = Increment(rows, member, scale, block_weights, sums, self._weights, old_means)
         meanwhile = None
-        if following is not None and isinstance(rows, DenseRows):
+        if following is not None and not sp.issparse(X):
             meanwhile = partial(prepared_rows, following[0], origin, following[2], self.dtype)
-        partition = [[*slots.values()] for slots in self._slots.values()]
+        partition = [[*slots.values()] for slots in self._index.slots.values()]
         ahead = self._scatter.absorb(increment, partition, meanwhile)
         total = self._weights + block_weights
         self._means = origin + (self._weights[:, None] * old_means + sums) / total[:, None]
@@ -204,10 +210,11 @@ class GroupMoments(Storable):
 
         Exact moments: associative and commutative to rounding. Returns itself; `other` is not changed.
         """
-        check_is_summary(self, other)
+        if not isinstance(other, type(self)):
+            raise TypeError(f"other is a {type(other).__name__}: merge takes another {type(self).__name__}")
         for summary in (self, other):
             summary._refuse_restricted()
-        check_mergeable(self, other)
+        self._check_mergeable(other)
         if other._weights[0] == 0:
             return self
         if self._weights[0] == 0:
@@ -222,22 +229,15 @@ class GroupMoments(Storable):
 
     def _add(self, other: GroupMoments) -> None:
         """Add the rows of a summary that fits this one; neither is empty."""
-        slot_of = self._register_labels({a: tuple(slots) for a, slots in other._slots.items()}, other)
+        self._register(self._index.with_labels(other._index.slots))
+        slot_of = self._index.places_of(other._index)
         b = np.zeros_like(self._weights)
         b[slot_of] = other._weights
         means = np.zeros_like(self._means)
         means[slot_of] = other._means
         n = self._weights
         gaps = np.where(((n > 0) & (b > 0))[:, None], means - self._means, 0.0)
-        if isinstance(self._scatter, ExactScatter):
-            assert isinstance(other._scatter, ExactScatter)
-            self._scatter.merge(other._scatter, n, b, gaps, slot_of)
-        else:
-            assert isinstance(other._scatter, SketchedScatter)
-            # The other's directions and the step between the two total means enter like rows of a block.
-            stacked = np.concatenate([other._scatter.basis, gaps[:1].astype(self.dtype)])
-            rows = DenseRows(stacked, np.zeros(self.n_features), None, self.dtype)
-            self._scatter.merge(other._scatter, rows, n, b, gaps, slot_of)
+        self._scatter.merge(other._scatter, n, b, gaps, slot_of)
         self._means = np.where(n[:, None] > 0, self._means, means) + (b / (n + b))[:, None] * gaps
         self._weights = n + b
 
@@ -252,12 +252,43 @@ class GroupMoments(Storable):
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied)."""
-        return moments_state.describe(self)
+        scatter_header, scatter_arrays = self._scatter.to_state()
+        header = {
+            "n_features": self.n_features,
+            "rank": self.rank,
+            "dtype": str(self.dtype),
+            "attributes": list(self._index.slots),
+            "groups": [[a, label_to_json(a, label)] for a, label in self._index.listed()],
+            "feature_names": None if self.feature_names is None else list(self.feature_names),
+            "encoding": self.encoding,
+        }
+        arrays = {"weights": self._weights, "means": self._means}
+        return header | scatter_header, arrays | scatter_arrays
 
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> GroupMoments:
-        """Return the summary that `to_state` described; it goes on exactly as the original would."""
-        return moments_state.rebuild(cls, header, arrays)
+        """Return the summary that `to_state` described; it resumes exactly as the original would."""
+        d, groups, names = header["n_features"], header["groups"], header["feature_names"]
+        weights, means = arrays["weights"], arrays["means"]
+        checked(type(d) is int and means.shape == (1 + len(groups), d), "means and groups")
+        checked(
+            weights.shape == (len(means),) and weights.dtype == means.dtype == np.float64, "weights and means"
+        )
+        checked(names is None or len(names) == d, "feature names and features")
+        checked_signs(weights, "weights")
+        checked(bool((weights <= weights[0] * (1 + 1e-6)).all()), "weights of groups and of all rows")
+        kind = ExactScatter if header["rank"] is None else SketchedScatter
+        scatter = kind.from_state(header, arrays)
+        # Rank 1 for the moment: exact moments would first make a d x d matrix of zeros.
+        moments = cls(d, 1, header["dtype"])
+        moments.rank, moments._scatter = header["rank"], scatter
+        moments._weights, moments._means = weights, means
+        listed = [(name, label_from_json(label)) for name, label in groups]
+        moments._index = GroupIndex.of(map(str, header["attributes"]), listed)
+        checked(not moments._index.is_restricted, "groups and their labels")
+        moments.feature_names = None if names is None else tuple(map(str, names))
+        moments.encoding = header["encoding"]
+        return moments
 
     def restricted(self, groups: Mapping[str, Iterable[Hashable]]) -> GroupMoments:
         """Return a copy that compares only these groups; rows of any other count as of unknown group.
@@ -265,10 +296,7 @@ class GroupMoments(Storable):
         For reading: a restricted summary takes in no more rows and is not merged.
         """
         other = self.copy()
-        wanted = {
-            name: {label: self._slot(name, label) for label in labels} for name, labels in groups.items()
-        }
-        other._slots = wanted
+        other._index = self._index.restricted(groups)
         return other
 
     # What is known ----------------------------------------------------------------------------------
@@ -286,7 +314,7 @@ class GroupMoments(Storable):
     @property
     def groups(self) -> dict[str, tuple[Hashable, ...]]:
         """The labels of every attribute, in a fixed order."""
-        return {a: tuple(sorted(slots, key=label_order)) for a, slots in self._slots.items()}
+        return self._index.groups
 
     @property
     def lost_energy(self) -> float:
@@ -305,11 +333,11 @@ class GroupMoments(Storable):
 
     def count(self, attribute: str, group: Hashable) -> int | float:
         """Rows (or sum of weights) of one group."""
-        return _count(self._weights[self._slot(attribute, group)])
+        return _count(self._weights[self._index.slot(attribute, group)])
 
     def mean(self, attribute: str | None = None, group: Hashable = None) -> FloatArray:
         """Return the mean of all rows, or of one group."""
-        slot = 0 if attribute is None else self._slot(attribute, group)
+        slot = 0 if attribute is None else self._index.slot(attribute, group)
         return self._means[slot].copy()
 
     def comparisons(self, attribute: str | None = None) -> list[tuple[str, Hashable]]:
@@ -317,17 +345,9 @@ class GroupMoments(Storable):
 
         With two groups the larger label is the in-group, so 1 is compared with 0 as in the paper.
         """
-        pairs: list[tuple[str, Hashable]] = []
-        for name in self._slots if attribute is None else [attribute]:
-            labels = self.groups[name]
-            if len(labels) < 2:
-                raise NotEnoughGroupsError(
-                    f"sensitive attribute {name!r} shows only {len(labels)} group{'s' * (len(labels) != 1)} "
-                    f"({', '.join(map(repr, labels)) or 'every label is unknown'}): a gap needs two; "
-                    "leave the attribute out or give rows of another group"
-                )
-            pairs += [(name, label) for label in (labels[1:] if len(labels) == 2 else labels)]
-        return pairs
+        for name in self._index.slots if attribute is None else [attribute]:
+            self._index.check_compared(name)
+        return [pair for pair in self._index.comparisons() if attribute in (None, pair[0])]
 
     def mean_gap(self, attribute: str, group: Hashable) -> FloatArray:
         """Return f: the mean of the group less the mean of the attribute's other rows."""
@@ -352,22 +372,23 @@ class GroupMoments(Storable):
         """Return the covariance of all rows (1/n), as far as the sketch holds it."""
         return self._about([0], self._means[0])
 
+    def check_sound(self) -> None:
+        """Refuse to solve moments with NaN or infinity in them: a gap of NaN would count as none."""
+        arrays = {"weights": self._weights, "means": self._means, **self._scatter.to_state()[1]}
+        for name, array in arrays.items():
+            if not is_finite(array):
+                raise ValueError(
+                    f"the moments have overflowed or were changed, their {name} hold NaN or infinite values: "
+                    "rescale X or sample_weight and collect them again"
+                )
+
     # Inside -----------------------------------------------------------------------------------------
 
-    def _slot(self, attribute: str, group: Hashable) -> int:
-        if attribute not in self._slots:
-            raise ValueError(f"attribute {attribute!r} is unknown: these were seen: {[*self._slots]}")
-        if group not in self._slots[attribute]:
-            raise ValueError(
-                f"group {group!r} of {attribute!r} never appeared: these did: {[*self.groups[attribute]]}"
-            )
-        return self._slots[attribute][group]
-
     def _sides(self, attribute: str, group: Hashable) -> tuple[list[int], list[int]]:
-        inside = self._slot(attribute, group)
-        outside = [slot for slot in self._slots[attribute].values() if slot != inside]
+        inside = self._index.slot(attribute, group)
+        outside = self._index.rest(attribute, inside)
         if not outside:
-            self.comparisons(attribute)
+            self._index.check_compared(attribute)
         return [inside], outside
 
     def _pooled_mean(self, slots: list[int]) -> FloatArray:
@@ -394,13 +415,14 @@ class GroupMoments(Storable):
     def _encoded(self, groups: object, n_rows: int) -> dict[str, GroupColumn]:
         empty = groups is None or (isinstance(groups, Mapping) and not groups)
         columns = {} if empty else encode_groups(groups, n_rows)
-        if self._weights[0] > 0 and columns.keys() != self._slots.keys():
+        seen = self._index.slots
+        if self._weights[0] > 0 and columns.keys() != seen.keys():
             raise ValueError(
-                f"sensitive_features has the attributes {[*columns]}, earlier blocks had {[*self._slots]}: "
+                f"sensitive_features has the attributes {[*columns]}, earlier blocks had {[*seen]}: "
                 "pass the same attributes with every block (None where a label is unknown)"
             )
         for name, column in columns.items():
-            together = {*self._slots.get(name, ()), *column.labels}
+            together = {*seen.get(name, ()), *column.labels}
             if len(together) > MAX_GROUPS:
                 raise ValueError(
                     f"sensitive_features[{name!r}] has come to {len(together):,} different labels, at most "
@@ -408,53 +430,81 @@ class GroupMoments(Storable):
                 )
         return columns
 
+    def _check_mergeable(self, other: GroupMoments) -> None:
+        """Raise unless the other summary has the same columns, precision and attributes."""
+        for name in ("n_features", "rank", "dtype"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if ours != theirs:
+                raise ValueError(
+                    f"other has {name}={theirs}, this summary has {name}={ours}: both must agree"
+                )
+        for name in ("feature_names", "encoding"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if None not in (ours, theirs) and ours != theirs:
+                raise ValueError(
+                    f"other has another {name} than this summary: their columns do not mean the same; "
+                    "collect both with the same features and categories"
+                )
+        both = self.n_rows > 0 and other.n_rows > 0
+        if both and self.groups.keys() != other.groups.keys():
+            raise ValueError(
+                f"other has the attributes {[*other.groups]}, this summary has {[*self.groups]}: "
+                "merge summaries of the same attributes"
+            )
+
     def _refuse_restricted(self) -> None:
-        if 1 + sum(map(len, self._slots.values())) < len(self._weights):
+        if self._index.is_restricted:
             raise ValueError("a restricted summary is for reading only: update or merge the whole one")
 
-    def _register(self, columns: Groups) -> None:
-        seen = {
-            name: tuple(column.labels[code] for code in np.unique(column.codes[column.codes >= 0]))
-            for name, column in columns.items()
-        }
-        self._register_labels(seen)
-
-    def _register_labels(
-        self, labels: Mapping[str, tuple[Hashable, ...]], other: GroupMoments | None = None
-    ) -> list[int]:
-        """Give every label a slot; with `other`, list where each of its slots lives here."""
-        slots = {name: dict(known) for name, known in self._slots.items()}
-        n_slots = len(self._weights)
-        for name, values in labels.items():
-            known = slots.setdefault(name, {})
-            for label in values:
-                if label not in known:
-                    known[label] = n_slots
-                    n_slots += 1
-        missing = n_slots - len(self._weights)
+    def _register(self, index: GroupIndex) -> None:
+        """Take over an index with more groups, with room for their moments."""
+        missing = index.n_slots - len(self._weights)
         if missing:
-            self._scatter.grow(n_slots)
+            self._scatter.grow(index.n_slots)
             self._means = np.concatenate([self._means, np.zeros((missing, self.n_features))])
             self._weights = np.concatenate([self._weights, np.zeros(missing)])
-        self._slots = slots
-        slot_of = [0] * (0 if other is None else len(other._weights))
-        if other is not None:
-            for name, known in other._slots.items():
-                for label, slot in known.items():
-                    slot_of[slot] = slots[name][label]
-        return slot_of
-
-    def _membership(self, columns: Groups, n_rows: int) -> NDArray[np.bool_]:
-        member = np.zeros((len(self._weights), n_rows), dtype=bool)
-        member[0] = True
-        for name, column in columns.items():
-            slots = self._slots[name]
-            table = np.array([slots.get(label, -1) for label in column.labels] + [-1], dtype=np.intp)
-            slot = table[column.codes]
-            known = np.flatnonzero(slot >= 0)
-            member[slot[known], known] = True
-        return member
+        self._index = index
 
 
 def _count(weight: np.floating[Any]) -> int | float:
     return int(weight) if float(weight).is_integer() else float(weight)
+
+
+def _checked_rows(X: Any, n_features: int, dtype: np.dtype[Any], *, scale_known: bool = False) -> Matrix:
+    """Return X as an array or CSR matrix of finite real numbers with the right number of columns."""
+    check_matrix(X)
+    X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
+    if X.ndim != 2 or X.shape[1] != n_features:
+        raise ValueError(f"X has shape {X.shape}, {n_features} columns are expected")
+    if X.shape[0] == 0:
+        raise ValueError("X has no rows: pass at least one")
+    values = X.data if sp.issparse(X) else X
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {values.dtype}: pass real numbers")
+    check_values(values, dtype, scale_known=scale_known)
+    return X
+
+
+def _checked_weights(sample_weight: Any, X: Matrix, dtype: np.dtype[Any]) -> FloatArray | None:
+    """Return the weights as float64, None if there are none; with them no sum over X may overflow."""
+    if sample_weight is None:
+        return None
+    n_rows = X.shape[0]
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight has shape {weights.shape}, X has {n_rows} rows: one weight per row")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("sample_weight has negative or non-finite entries: weights must be >= 0")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every row: nothing is left to learn from")
+    heaviest = float(weights.max())
+    if heaviest > 1e6:  # less is within the margin that check_values leaves
+        values = X.data if sp.issparse(X) else X
+        largest = max(abs(float(values.min(initial=0))), abs(float(values.max(initial=0))), 1.0)
+        limit = min((largest_value(dtype) / largest) ** 2, 1e100)
+        if heaviest > limit:
+            raise ValueError(
+                f"sample_weight has values up to {heaviest:.2g}: beyond {limit:.2g} weighted sums of squares "
+                f"of this X overflow in {np.dtype(dtype)}, rescale sample_weight"
+            )
+    return weights

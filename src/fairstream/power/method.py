@@ -26,43 +26,68 @@ ones to keep: max(4M, 2k). S = s where there are many columns, one slice; S = T 
 from __future__ import annotations
 
 import copy
+import operator
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
+from sklearn.exceptions import NotFittedError
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import Block, BlockSource, Matrix, check_values, encode_groups
-from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
+from fairstream.data.blocks import Block, BlockSource, Matrix
+from fairstream.data.groups import GroupIndex, encode_groups
+from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
+from fairstream.files.format import checked_number, checked_orthonormal, checked_signs
 from fairstream.linalg import FloatArray, inner_product
+from fairstream.linalg.products import check_values
 from fairstream.moments.rows import provisional_origin
 from fairstream.power.bases import random_basis
-from fairstream.power.groups import GroupLedger, NewGroups
-from fairstream.power.known import KnownSoFar
+from fairstream.power.ledger import GroupLedger
 from fairstream.power.plan import PowerPlan
 from fairstream.power.products import MAX_SLICE_ROWS, Codes, checked_rows, remove_span
 from fairstream.power.reading import Reading, read_rows
-from fairstream.power.state import describe, rebuild
 from fairstream.power.steps import (
-    Slot,
+    Tally,
     centre_block,
-    component_slots,
     component_step,
+    component_tallies,
     gap_columns,
-    gap_slots,
     gap_step,
-    group_slots,
+    gap_tallies,
+    group_tallies,
     unfair_basis_of,
 )
+from fairstream.subspace.model import FairSubspace
 
+STATE_FORMAT = 1
 STILL = 0.01  # how far the last step over the whole data may move a subspace that counts as converged
 STILL_IN_BLOCKS = 0.3  # the same for blocks: fresh rows move even the best subspace, by their sampling error
+_LEDGER_ARRAYS = ("counts", "means", "open_counts", "open_sums", "shift")
 
 
-class FairPowerMethod(KnownSoFar):
+@dataclass(frozen=True, slots=True)
+class PartialSums:
+    """What some rows add to the open block, about the shift that all parts of the step share."""
+
+    counts: NDArray[np.int64]
+    sums: NDArray[np.float64]
+    squares: float
+    products: FloatArray
+
+    def __add__(self, other: PartialSums) -> PartialSums:
+        return PartialSums(
+            self.counts + other.counts,
+            self.sums + other.sums,
+            self.squares + other.squares,
+            self.products + other.products,
+        )
+
+
+class FairPowerMethod:
     """Fair noisy power method on a stream: O(d max(m', k)) memory, every row read once.
 
     Parameters
@@ -136,14 +161,139 @@ class FairPowerMethod(KnownSoFar):
         self._declared = groups is not None
         if self._declared:
             self._ledger.declare(groups)
-            self.plan.check_attributes(self._ledger.entries)
-            self.plan.check_room({a: len(known) for a, known in self._ledger.entries.items()})
+            self.plan.check_attributes(self._ledger.index.slots)
+            self.plan.check_room({a: len(known) for a, known in self._ledger.index.slots.items()})
         self._step = 0
         self._Q: FloatArray | None = None  # W of all comparisons side by side, later V
-        self._P: FloatArray | None = None  # the open block's products with Q, one place per slot
+        self._P: FloatArray | None = None  # the open block's products with Q, one place per tally
         self._U: FloatArray | None = None if self.plan.unfair_steps else self._zeros(0)
         self._variances = np.zeros(self.plan.n_components)
         self._moved: dict[str, float] = {}
+
+    # What is known so far, at any point of a stream; arrays are copies -----------------------------------
+
+    @property
+    def phase(self) -> str:
+        """Where the stream is: "unfair" until U is known, then "components"."""
+        return "unfair" if self._U is None else "components"
+
+    @property
+    def steps_done(self) -> tuple[int, int]:
+        """Steps taken in the two phases."""
+        unfair = min(self._step, self.plan.unfair_steps)
+        return unfair, self._step - unfair
+
+    @property
+    def rows_missing(self) -> int:
+        """At least how many rows are needed until a first V exists; 0 once it does."""
+        return self.plan.rows_missing(self._step, int(self._ledger.open_counts[0]))
+
+    @property
+    def _what_is_missing(self) -> str:
+        missing = f"at least {self.rows_missing} rows are missing"
+        for attribute, known in self._ledger.index.slots.items() if self.phase == "unfair" else ():
+            if len(known) < 2:
+                shown = ", ".join(map(repr, known)) or "no known label"
+                missing += f"; {attribute!r} has shown only {shown}, a gap needs two groups"
+        return missing
+
+    @property
+    def unfair_basis(self) -> FloatArray:
+        """U, d x m', orthonormal columns."""
+        if self._U is None:
+            raise NotFittedError(f"the unfair basis is not known yet: {self._what_is_missing}")
+        return self._U.copy(order="F")
+
+    @property
+    def components(self) -> FloatArray:
+        """V, d x k, orthonormal columns orthogonal to U, by falling variance."""
+        if self.rows_missing or self._Q is None:
+            raise NotFittedError(f"there are no components yet: {self._what_is_missing}")
+        return self._Q.copy(order="F")
+
+    @property
+    def explained_variance(self) -> NDArray[np.float64]:
+        """Variance of the last block along V as it was before that block: fresh rows, so no optimism."""
+        return self._variances.copy()
+
+    @property
+    def explained_variance_ratio(self) -> NDArray[np.float64]:
+        """The same as a part of the total variance."""
+        return self._variances / (self.total_variance or 1.0)
+
+    @property
+    def total_variance(self) -> float:
+        """Exact trace of the covariance (1/n) of all rows so far."""
+        return self._ledger.total_variance()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far; of the current pass where steps read the whole data."""
+        return self._ledger.count()
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of all rows so far."""
+        return self._ledger.mean()
+
+    @property
+    def comparisons(self) -> list[tuple[str, Hashable]]:
+        """(attribute, group inside) of every gap that is followed."""
+        return self._ledger.index.comparisons()
+
+    @property
+    def group_counts(self) -> dict[str, dict[Hashable, int]]:
+        """Rows of every group."""
+        ledger = self._ledger
+        return {
+            a: {label: ledger.count(e) for label, e in known.items()}
+            for a, known in ledger.index.slots.items()
+        }
+
+    @property
+    def group_means(self) -> dict[str, dict[Hashable, NDArray[np.float64]]]:
+        """Mean of every group."""
+        ledger = self._ledger
+        return {
+            a: {label: ledger.mean(e) for label, e in known.items()}
+            for a, known in ledger.index.slots.items()
+        }
+
+    @property
+    def convergence(self) -> dict[str, float]:
+        """How far the last step of each phase moved its subspace, from 0 (not at all) to 1 (a right angle).
+
+        The largest sine of the principal angles between the subspace before and after the step, of all
+        comparisons in phase "unfair": turns inside the subspace do not count. A phase that is not over is
+        missing ("components" of a stream is there after its first block), and so is "unfair" if it followed
+        means only. A large number says that the phase has not converged. A small one does not prove that
+        it has: neighbouring eigenvalues that are nearly equal are told apart in very small steps.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [9, 3, 1]
+        >>> method = FairPowerMethod(3, 1, constraint="none", power_steps=20, random_state=0).fit_full(X)
+        >>> bool(method.convergence["components"] < 1e-6)
+        True
+        """
+        return dict(self._moved)
+
+    def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:
+        """Return what is known so far as a frozen `FairSubspace`; raises while there are no components."""
+        components = self.components
+        sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
+        return FairSubspace(
+            components.T,
+            self.unfair_basis.T,
+            self.mean.astype(self.plan.dtype),
+            (self.explained_variance * sample).astype(self.plan.dtype),
+            self.total_variance * sample,
+            self.n_rows,
+            self.group_counts,
+            self.group_means,
+            feature_names,
+            {**self.plan.to_header(), "directions": "absolute", "solver": "power"},
+        )
 
     # Reading rows -----------------------------------------------------------------------------------
 
@@ -175,20 +325,20 @@ class FairPowerMethod(KnownSoFar):
         rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=sparse, scale_known=started)
         if not started and not sparse:
             check_values(rows[:MAX_SLICE_ROWS], self.plan.dtype)
-        codes, new = self._encode(groups, rows.shape[0])
+        codes, index = self._encode(groups, rows.shape[0])
         ledger, finding = self._ledger, self._finding_groups
-        entries = {attribute: {*known.values()} for attribute, known in ledger.entries.items()}
+        slots = {attribute: {*known.values()} for attribute, known in ledger.index.slots.items()}
         stretches = self.plan.stretches(
             rows.shape[0],
             codes,
             step=self._step,
             open_rows=int(ledger.open_counts[0]),
-            present={a: {e for e in known if ledger.open_counts[e]} for a, known in entries.items()},
-            compared=None if finding else entries,
+            present={a: {s for s in known if ledger.open_counts[s]} for a, known in slots.items()},
+            compared=None if finding else slots,
         )
         if finding and stretches and stretches[0].ends_block:
-            self._check_first_block(codes, new, stretches[0].rows.stop)
-        ledger.enlist(new, attributes=codes)
+            self._check_first_block(codes, index, stretches[0].rows.stop)
+        ledger.enlist(index)
         for stretch in stretches:
             self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
             if stretch.ends_block:
@@ -209,15 +359,13 @@ class FairPowerMethod(KnownSoFar):
         if not ledger.open_counts[0]:
             raise ValueError("there were no rows since the last step: update with the whole data first")
         if self._finding_groups:
-            self._check_first_block({}, {}, 0)
+            self._check_first_block({}, ledger.index, 0)
         if self.phase == "unfair" and self.plan.on_empty_group == "extend":
-            for attribute, known in ledger.entries.items():
-                empty = [label for label, entry in known.items() if not ledger.open_counts[entry]]
-                if empty:
-                    raise NotEnoughGroupsError(
-                        f"groups {empty} of {attribute!r} have no row in the whole data: leave them out of "
-                        "groups=, or pass on_empty_group='zero'"
-                    )
+            for attribute, empty in ledger.open_lacks().items():
+                raise NotEnoughGroupsError(
+                    f"groups {empty} of {attribute!r} have no row in the whole data: leave them out of "
+                    "groups=, or pass on_empty_group='zero'"
+                )
         self._end_block()
 
     def fit_full(self, X: Any, groups: object = None) -> FairPowerMethod:
@@ -249,31 +397,31 @@ class FairPowerMethod(KnownSoFar):
         self.__dict__.update(work.__dict__)
         return self
 
-    def _encode(self, groups: object, n_rows: int) -> tuple[Codes, NewGroups]:
-        """Return every row's entry per attribute and the groups not seen before, where those may be."""
+    def _encode(self, groups: object, n_rows: int) -> tuple[Codes, GroupIndex]:
+        """Return every row's slot per attribute and an index with all their groups, if new ones may come."""
+        known = self._ledger.index
         if groups is None:
             if self.phase == "unfair":
                 raise ValueError("groups is None: the first phase needs a label per row (None where unknown)")
-            return {}, {}
-        codes, new = self._ledger.encode(groups, n_rows)
+            return {}, known
+        codes, index = self._ledger.encode(groups, n_rows)
         self.plan.check_attributes(codes)
+        new = index.listed()[known.n_slots - 1 :]
         if new and not self._finding_groups and self.plan.unfair_steps:
-            raise ValueError(_late_group(*next(iter(new.values()))))
-        return codes, new
+            raise ValueError(_late_group(*new[0]))
+        return codes, index
 
     @property
     def _finding_groups(self) -> bool:
         """Whether the first block is still finding out which groups there are."""
         return self._step == 0 and not self._declared and self.phase == "unfair"
 
-    def _check_first_block(self, codes: Codes, new: NewGroups, stop: int) -> None:
+    def _check_first_block(self, codes: Codes, index: GroupIndex, stop: int) -> None:
         """Refuse a first block that shows less than two groups, too many, or not all that follow."""
-        found = {attribute: len(self._ledger.entries.get(attribute, {})) for attribute in codes}
-        found = found or {attribute: len(known) for attribute, known in self._ledger.entries.items()}
-        for entry, (attribute, label) in new.items():
-            found[attribute] += 1
-            if not (codes[attribute][:stop] == entry).any():
+        for attribute, label in index.listed()[self._ledger.index.n_slots - 1 :]:
+            if not (codes[attribute][:stop] == index.slot(attribute, label)).any():
                 raise ValueError(_late_group(attribute, label))
+        found = {attribute: len(known) for attribute, known in index.slots.items()}
         for attribute, number in found.items():
             if number < 2:
                 raise NotEnoughGroupsError(
@@ -289,35 +437,35 @@ class FairPowerMethod(KnownSoFar):
             ledger.shift = provisional_origin(X).astype(self.plan.dtype)
         if self.plan.block_size is None and not ledger.open_counts[0]:
             ledger.forget_closed()
-        slots = self._slots()
-        Q, P = self._open_products(slots)
-        found = read_rows(X, codes, Reading(ledger.shift, Q, slots, len(ledger.counts)), P)
+        tallies = self._tallies()
+        Q, P = self._open_products(tallies)
+        found = read_rows(X, codes, Reading(ledger.shift, Q, tallies, len(ledger.counts)), P)
         ledger.add(found.counts, found.sums, found.squares)
 
     # Steps ------------------------------------------------------------------------------------------
 
     @property
     def _widths(self) -> dict[str, int]:
-        return {attribute: self.plan.width(attribute) for attribute in self._ledger.entries}
+        return {attribute: self.plan.width(attribute) for attribute in self._ledger.index.slots}
 
     def _zeros(self, columns: int) -> FloatArray:
         return np.zeros((self.plan.n_features, columns), dtype=self.plan.dtype, order="F")
 
-    def _slots(self) -> list[Slot]:
+    def _tallies(self) -> list[Tally]:
         """Return what the open block sums up."""
         if self.phase == "components":
-            return component_slots(self.plan.n_components)
-        return (gap_slots if self._step else group_slots)(self._ledger, self._widths)
+            return component_tallies(self.plan.n_components)
+        return (gap_tallies if self._step else group_tallies)(self._ledger, self._widths)
 
-    def _open_products(self, slots: list[Slot]) -> tuple[FloatArray, FloatArray]:
-        """Return Q and the open block's products P, with a place for every slot."""
+    def _open_products(self, tallies: list[Tally]) -> tuple[FloatArray, FloatArray]:
+        """Return Q and the open block's products P, with a place for every tally."""
         if self._Q is None:
             width = self.plan.n_components if self._U is not None else max(self._widths.values())
             self._generator = copy.deepcopy(self._generator)  # a draft must not move the original's
             self._Q = random_basis(self.plan.n_features, width, self._generator, self.plan.dtype)
             if self._U is not None:
                 remove_span(self._U, self._Q)
-        width = slots[-1].place.stop if slots else 0
+        width = tallies[-1].place.stop if tallies else 0
         if self._P is None or self._P.shape[1] < width:
             wider = self._zeros(width)
             if self._P is not None:
@@ -327,12 +475,12 @@ class FairPowerMethod(KnownSoFar):
 
     def _end_block(self) -> None:
         """Take the power step with the block's products and go on to the next block."""
-        ledger, slots = self._ledger, self._slots()
-        Q, P = self._open_products(slots)
+        ledger, tallies = self._ledger, self._tallies()
+        Q, P = self._open_products(tallies)
         self._P = None
-        centre_block(slots, ledger, Q, P)
+        centre_block(tallies, ledger, Q, P)
         if self._U is None:
-            self._Q = gap_step(slots, ledger, self._widths, Q, P)
+            self._Q = gap_step(tallies, ledger, self._widths, Q, P)
             if self._step + 1 == self.plan.unfair_steps and Q.shape[1]:
                 self._moved["unfair"] = self._gap_movement(Q, self._Q)
         else:
@@ -348,25 +496,6 @@ class FairPowerMethod(KnownSoFar):
             self._U = unfair_basis_of(self._Q, ledger, with_means=self.plan.constraint != "covariance")
             self._Q = None
             self._warn_of_groups_without_rows()
-
-    @property
-    def convergence(self) -> dict[str, float]:
-        """How far the last step of each phase moved its subspace, from 0 (not at all) to 1 (a right angle).
-
-        The largest sine of the principal angles between the subspace before and after the step, of all
-        comparisons in phase "unfair": turns inside the subspace do not count. A phase that is not over is
-        missing ("components" of a stream is there after its first block), and so is "unfair" if it followed
-        means only. A large number says that the phase has not converged. A small one does not prove that
-        it has: neighbouring eigenvalues that are nearly equal are told apart in very small steps.
-
-        Examples
-        --------
-        >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [9, 3, 1]
-        >>> method = FairPowerMethod(3, 1, constraint="none", power_steps=20, random_state=0).fit_full(X)
-        >>> bool(method.convergence["components"] < 1e-6)
-        True
-        """
-        return dict(self._moved)
 
     def _gap_movement(self, before: FloatArray, after: FloatArray) -> float:
         """Return how far the comparison that moved most did; the first step starts all from one basis."""
@@ -398,30 +527,171 @@ class FairPowerMethod(KnownSoFar):
         )
 
     def _warn_of_groups_without_rows(self) -> None:
-        for attribute, known in self._ledger.entries.items():
-            empty = [label for label, entry in known.items() if not self._ledger.count(entry)]
-            if empty:
-                warnings.warn(
-                    f"groups {empty} of {attribute!r} had no row in the first phase: their gaps are unknown "
-                    "and not nulled",
-                    FairstreamWarning,
-                    stacklevel=5,
-                )
+        for attribute, empty in self._ledger.lacks().items():
+            warnings.warn(
+                f"groups {empty} of {attribute!r} had no row in the first phase: their gaps are unknown "
+                "and not nulled",
+                FairstreamWarning,
+                stacklevel=5,
+            )
 
     def copy(self) -> FairPowerMethod:
         """Return an independent copy, random generator included."""
         return copy.deepcopy(self)
 
+    # Part of a step done elsewhere: the sums over some rows of a block, and their way back in -------------
+
+    def open_step(self, first_rows: FloatArray) -> None:
+        """Fix what all parts of the coming step must share: the basis it multiplies with, and the shift.
+
+        `first_rows` are the first rows of the data, at least 64 if there are as many; their mean is the shift
+        of the first step. The groups must have been declared.
+        """
+        ledger = self._ledger
+        if ledger.shift is None:
+            head = checked_rows(first_rows[:64], self.plan.n_features, self.plan.dtype)
+            ledger.shift = provisional_origin(head).astype(self.plan.dtype)
+        if self.plan.block_size is None and not ledger.open_counts[0]:
+            ledger.forget_closed()
+        self._open_products(self._tallies())
+        if not ledger.open_counts[0]:
+            self._P = None  # zeros need not travel
+
+    def partial_sums(self, blocks: Iterable[Block]) -> PartialSums:
+        """Return the sums over some rows of the open step; nothing changes here."""
+        work = self.copy()
+        ledger, tallies = work._ledger, work._tallies()
+        ledger.open_counts[:], ledger.open_sums[:], ledger.open_squares = 0, 0.0, 0.0
+        work._P = None
+        for block in blocks:
+            rows = checked_rows(block.X, work.plan.n_features, work.plan.dtype, scale_known=True)
+            codes, _ = work._encode(block.groups if ledger.index.slots else None, rows.shape[0])
+            work._read(rows, codes)
+        _, products = work._open_products(tallies)
+        return PartialSums(ledger.open_counts, ledger.open_sums, ledger.open_squares, products)
+
+    def add_partial(self, part: PartialSums) -> None:
+        """Add sums that `partial_sums` returned for the open step."""
+        ledger = self._ledger
+        _, products = self._open_products(self._tallies())
+        products += part.products
+        ledger.open_counts += part.counts
+        ledger.open_sums += part.sums
+        ledger.open_squares += part.squares
+
+    def end_partial_step(self) -> None:
+        """Take the power step once all its parts have been added.
+
+        If a compared group has no row in them a stream would read on; parts have a fixed end, so it raises.
+        """
+        ledger = self._ledger
+        if self.phase == "unfair" and self.plan.on_empty_group == "extend":
+            for attribute, empty in ledger.open_lacks().items():
+                raise NotEnoughGroupsError(
+                    f"groups {empty} of {attribute!r} have no row in step {self.steps_done[0] + 1}: take a "
+                    'larger block_size, shuffle the rows, or pass on_empty_group="zero"'
+                )
+        self._end_block()
+
     # Resuming ---------------------------------------------------------------------------------------
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return everything needed to go on later: a header of JSON values, and arrays (not copied)."""
-        return describe(self)
+        """Return everything needed to resume later: a header of JSON values, and arrays (not copied)."""
+        ledger = self._ledger
+        slots = ledger.index.slots
+        groups = [[a, label, slot] for a, known in slots.items() for label, slot in known.items()]
+        for attribute, label, _ in groups:
+            if not isinstance(label, str | int | float):
+                raise ValueError(
+                    f"the label {label!r} of {attribute!r} cannot be stored: label groups by text or numbers"
+                )
+        header = {
+            "format": STATE_FORMAT,
+            "options": self.plan.to_header(),
+            "declared": self._declared,
+            "attributes": list(slots),
+            "groups": groups,
+            "step": self._step,
+            "scatter": ledger.scatter,
+            "open_squares": ledger.open_squares,
+            "generator": self._generator.bit_generator.state,
+            "convergence": dict(self._moved),
+        }
+        arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
+        arrays |= {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U}
+        return header, {name: array for name, array in arrays.items() if array is not None}
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FairPowerMethod:
-        """Return the method that `to_state` described; it goes on exactly as the original would."""
-        return rebuild(cls, header, arrays)
+        """Return the method that `to_state` described; it resumes exactly as the original would."""
+        if header.get("format") != STATE_FORMAT:
+            raise FairstreamFileError(
+                f"power state has format {header.get('format')!r}, this version reads {STATE_FORMAT}"
+            )
+        try:
+            method = cls(**header["options"])
+            ledger = method._ledger
+            method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
+            method._generator.bit_generator.state = header["generator"]
+            moved = header.get("convergence", {})  # files from before it was measured have none
+            method._moved = {str(phase): float(sine) for phase, sine in moved.items()}
+            groups = sorted(
+                ((int(slot), str(a), label) for a, label, slot in header["groups"]),
+                key=operator.itemgetter(0),
+            )
+            ledger.enlist(GroupIndex.of(header["attributes"], [(a, label) for _, a, label in groups]))
+            in_slots = [slot for slot, _, _ in groups] == [*range(1, 1 + len(groups))]
+            ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
+            for name in _LEDGER_ARRAYS:
+                if name in arrays:
+                    setattr(ledger, name, np.array(arrays[name]))
+            method._variances = np.array(arrays["variances"])
+            method._Q, method._P, method._U = (
+                np.array(arrays[name], order="F") if name in arrays else None for name in ("Q", "P", "U")
+            )
+            fits = in_slots and method._fits()
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise FairstreamFileError(f"power state cannot be read: {error!r}") from error
+        if not fits:
+            raise FairstreamFileError(
+                "power state has arrays that do not fit its header: the file is damaged"
+            )
+        method._check_ranges()
+        return method
+
+    def _check_ranges(self) -> None:
+        """Refuse counts and variances below zero, and bases that are not orthonormal."""
+        ledger = self._ledger
+        for name in ("counts", "open_counts"):
+            checked_signs(getattr(ledger, name), name)
+        for name in ("scatter", "open_squares"):
+            checked_number(getattr(ledger, name), name)
+        checked_signs(self._variances, "variances")
+        if self._U is not None:
+            checked_orthonormal(self._U.T, "the columns of the unfair basis")
+            if self._Q is not None and self._step > self.plan.unfair_steps:
+                checked_orthonormal(self._Q.T, "components", self._U.T)
+
+    def _fits(self) -> bool:
+        """Whether the arrays have the shapes and types that the header asks for."""
+        plan, ledger = self.plan, self._ledger
+        d = plan.n_features
+        n = ledger.index.n_slots
+        small = {"counts": (n,), "open_counts": (n,), "means": (n, d), "open_sums": (n, d)}
+        fits = not ledger.index.is_restricted and (self._U is None) == (self._step < plan.unfair_steps)
+        fits &= all(getattr(ledger, name).shape == shape for name, shape in small.items())
+        fits &= ledger.counts.dtype == ledger.open_counts.dtype == np.int64
+        fits &= ledger.means.dtype == ledger.open_sums.dtype == self._variances.dtype == np.float64
+        fits &= self._variances.shape == (plan.n_components,)
+        fits &= ledger.shift is None or (ledger.shift.shape == (d,) and ledger.shift.dtype == plan.dtype)
+        for array in (self._Q, self._P, self._U):
+            fits &= array is None or (array.ndim == 2 and array.shape[0] == d and array.dtype == plan.dtype)
+        if fits and self._Q is not None and self._U is not None:
+            fits &= self._Q.shape[1] == plan.n_components
+        if fits and self._P is not None:
+            tallies = self._tallies()
+            fits &= self._P.shape[1] == (tallies[-1].place.stop if tallies else 0) and self._Q is not None
+        return bool(fits)
 
 
 def _own_generator(random_state: Any) -> np.random.Generator:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fairstream.data.groups import compared
 from fairstream.power.products import Codes
 
 CONSTRAINTS = ("none", "mean", "covariance", "all")
@@ -105,7 +106,7 @@ class PowerPlan:
         """Refuse where U, counted before dependent directions are known, leaves no room for V."""
         taken = dict.fromkeys(group_numbers, 0)
         for attribute, number in group_numbers.items() if self.unfair_steps else ():
-            taken[attribute] += self.width(attribute) * (1 if number == 2 else number)
+            taken[attribute] += self.width(attribute) * len(compared(range(number)))
             taken[attribute] += number - 1 if self.constraint in ("mean", "all") else 0
         size = sum(taken.values())
         if self.n_components + size > self.n_features:
@@ -164,7 +165,7 @@ class PowerPlan:
     ) -> list[Stretch]:
         """Cut the next n_rows at the ends of blocks.
 
-        `codes` holds every row's entry per attribute (0 unknown), `present` the entries that already have a
+        `codes` holds every row's slot per attribute (0 unknown), `present` the slots that already have a
         row in the open block, `compared` those that every block must have: None while the first block is
         still finding them out, when any two of an attribute will do.
         """
@@ -182,7 +183,7 @@ class PowerPlan:
                 stop = max(stop, *complete)
             cuts.append(Stretch(slice(start, min(stop, n_rows)), stop <= n_rows))
             if unfair and stop <= n_rows and compared is None:
-                compared = {a: _entries(c[:stop]) | present.get(a, set()) for a, c in codes.items()}
+                compared = {a: _slots_in(c[:stop]) | present.get(a, set()) for a, c in codes.items()}
             start, step, open_rows, present = min(stop, n_rows), step + 1, 0, {}
         return cuts
 
@@ -218,9 +219,9 @@ def _checked_n_unfair(n_unfair: int | Mapping[str, int]) -> int | dict[str, int]
     raise ValueError(f"n_unfair is {n_unfair!r}: give a whole number >= 0, or one for each attribute")
 
 
-def _entries(column: NDArray[np.intp]) -> set[int]:
+def _slots_in(column: NDArray[np.intp]) -> set[int]:
     """Return which known groups occur in a column."""
-    return {int(entry) for entry in np.flatnonzero(np.bincount(column))} - {0}
+    return {int(slot) for slot in np.flatnonzero(np.bincount(column))} - {0}
 
 
 def _complete_at(
@@ -228,12 +229,12 @@ def _complete_at(
 ) -> int:
     """Return after which row, not before `stop`, the compared groups have one each; past the end if never."""
     never = len(column) + 1
-    seen = _entries(column[start:stop]) | present
+    seen = _slots_in(column[start:stop]) | present
     lacking = 2 - len(seen) if compared is None else len(compared - seen)
     if lacking <= 0:
         return stop
     values, firsts = np.unique(column[stop:], return_index=True)
     arrivals = {int(e): stop + int(i) + 1 for e, i in zip(values, firsts, strict=True)}
     wanted = set(arrivals) - {0} - seen if compared is None else compared - seen
-    rows = sorted(arrivals.get(entry, never) for entry in wanted)
+    rows = sorted(arrivals.get(slot, never) for slot in wanted)
     return rows[lacking - 1] if len(rows) >= lacking else never

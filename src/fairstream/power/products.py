@@ -14,10 +14,10 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import check_values
 from fairstream.data.matrices import check_matrix
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares, small_lapack
 from fairstream.linalg.gemm import add_gemm
+from fairstream.linalg.products import check_values
 from fairstream.moments.rows import SparseRows
 
 MIN_SLICE_ROWS = 64

@@ -14,10 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import Matrix, check_values
+from fairstream.data.blocks import Matrix
 from fairstream.linalg import FloatArray, in_threads, shares, small_lapack
+from fairstream.linalg.products import check_values
 from fairstream.power.products import MAX_SLICE_ROWS, Codes, SparseSlice, add_product, slice_rows
-from fairstream.power.steps import Slot
+from fairstream.power.steps import Tally
 
 FEW_COLUMNS = 128
 
@@ -28,21 +29,21 @@ class Reading:
 
     shift: FloatArray
     Q: FloatArray
-    slots: Sequence[Slot]
-    n_entries: int
+    tallies: Sequence[Tally]
+    n_slots: int
 
     def weighed(self, Y: FloatArray, codes: Codes) -> FloatArray:
-        """Return Y = ZQ with one place per slot, rows that a slot does not mean set to zero."""
-        if len(self.slots) == 1 and self.slots[0].attribute is None:
+        """Return Y = ZQ with one place per tally, rows that a tally does not mean set to zero."""
+        if len(self.tallies) == 1 and self.tallies[0].attribute is None:
             return Y
-        out = np.empty((len(Y), self.slots[-1].place.stop if self.slots else 0), dtype=Y.dtype)
-        for slot in self.slots:
-            slot.weigh(Y, codes, out=out)
+        out = np.empty((len(Y), self.tallies[-1].place.stop if self.tallies else 0), dtype=Y.dtype)
+        for tally in self.tallies:
+            tally.weigh(Y, codes, out=out)
         return out
 
     def members(self, codes: Codes, n_rows: int) -> FloatArray:
-        """Return which row counts for which entry of the ledger, as ones and zeros."""
-        members = np.zeros((n_rows, self.n_entries), dtype=self.shift.dtype)
+        """Return which row counts for which slot of the ledger, as ones and zeros."""
+        members = np.zeros((n_rows, self.n_slots), dtype=self.shift.dtype)
         for column in codes.values():
             members[np.arange(n_rows), column] = 1
         members[:, 0] = 1  # every row, and what an unknown group's code 0 has written is right too
@@ -58,8 +59,8 @@ class RowSums:
     squares: float = 0.0
 
     @classmethod
-    def none(cls, n_entries: int, n_features: int) -> RowSums:
-        return cls(np.zeros(n_entries, dtype=np.int64), np.zeros((n_entries, n_features)))
+    def none(cls, n_slots: int, n_features: int) -> RowSums:
+        return cls(np.zeros(n_slots, dtype=np.int64), np.zeros((n_slots, n_features)))
 
     def add(self, members: FloatArray, sums: FloatArray, squares: float) -> None:
         self.counts += np.count_nonzero(members, axis=0)
@@ -70,10 +71,10 @@ class RowSums:
 def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSums:
     """Add the products of the rows about the shift to P on its own memory, return the rest of the sums."""
     n_rows, n_features = X.shape
-    found = RowSums.none(reading.n_entries, n_features)
+    found = RowSums.none(reading.n_slots, n_features)
     if sp.issparse(X):
         _read_sparse(X, codes, reading, P, found)
-    elif P.shape[1] + reading.n_entries <= FEW_COLUMNS:
+    elif P.shape[1] + reading.n_slots <= FEW_COLUMNS:
         cuts = shares(n_rows, X.size)
         with small_lapack():
             parts = in_threads(lambda rows: _read_few(X, codes, reading, P.shape[1], rows), cuts)
@@ -92,9 +93,9 @@ def _read_few(
 ) -> tuple[FloatArray, RowSums]:
     """Return (weighed ZQ)'Z and the other sums of one thread's rows, both by one product per slice."""
     n_features, dtype = X.shape[1], reading.shift.dtype
-    found = RowSums.none(reading.n_entries, n_features)
+    found = RowSums.none(reading.n_slots, n_features)
     products = np.zeros((p, n_features), dtype=dtype)
-    both = np.empty((p + reading.n_entries, n_features), dtype=dtype)
+    both = np.empty((p + reading.n_slots, n_features), dtype=dtype)
     size = slice_rows(n_features, dtype, p)
     buffer = np.empty((min(size, share.stop - share.start), n_features), dtype=dtype)
     for start in range(share.start, share.stop, size):

@@ -20,7 +20,7 @@ from fairstream.power.bases import (
     rank_revealing_basis,
     symmetric_product,
 )
-from fairstream.power.groups import GroupLedger, open_sums
+from fairstream.power.ledger import GroupLedger, open_sums
 from fairstream.power.products import (
     Codes,
     add_scaled,
@@ -32,92 +32,97 @@ Widths = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Tally:
     """Sum over some rows, times some columns of Q: the rows inside a group, outside it, or all of them."""
 
     columns: slice
     place: slice
     attribute: str | None = None
-    group: int = 0
+    slot: int = 0  # of the group
     inside: bool = True
 
     def weigh(self, Y: FloatArray, codes: Codes, out: FloatArray) -> None:
-        """Write the slot's columns of Y = ZQ to `out`, every row that is not meant set to zero."""
+        """Write the tally's columns of Y = ZQ to `out`, every row that is not meant set to zero."""
         if self.attribute is None:
             out[:, self.place] = Y[:, self.columns]
             return
         column = codes[self.attribute]
-        meant = column == self.group if self.inside else (column > 0) & (column != self.group)
+        meant = column == self.slot if self.inside else (column > 0) & (column != self.slot)
         np.multiply(Y[:, self.columns], meant[:, None], out=out[:, self.place])
 
 
-def component_slots(n_components: int) -> list[Slot]:
+def component_tallies(n_components: int) -> list[Tally]:
     """Sum over all rows, times V."""
-    return [Slot(slice(0, n_components), slice(0, n_components))]
+    return [Tally(slice(0, n_components), slice(0, n_components))]
 
 
-def group_slots(ledger: GroupLedger, widths: Widths) -> list[Slot]:
-    """Sum over each group, times the one W of the first block: a group found later only adds a slot."""
-    slots, start = [], 0
-    for entry, attribute in sorted((e, a) for a, known in ledger.entries.items() for e in known.values()):
+def group_tallies(ledger: GroupLedger, widths: Widths) -> list[Tally]:
+    """Sum over each group, times the one W of the first block: a group found later only adds a tally."""
+    tallies, start = [], 0
+    for attribute, label in ledger.index.listed():
         width = widths[attribute]
-        slots.append(Slot(slice(0, width), slice(start, start + width), attribute, entry))
+        slot = ledger.index.slot(attribute, label)
+        tallies.append(Tally(slice(0, width), slice(start, start + width), attribute, slot))
         start += width
-    return slots
+    return tallies
 
 
-def gap_slots(ledger: GroupLedger, widths: Widths) -> list[Slot]:
+def gap_tallies(ledger: GroupLedger, widths: Widths) -> list[Tally]:
     """Sum inside and outside of each comparison, times its own W."""
-    slots, start = [], 0
-    for attribute, entry, columns in gap_columns(ledger, widths):
+    tallies, start = [], 0
+    for attribute, slot, columns in gap_columns(ledger, widths):
         for inside in (True, False):
             place = slice(start, start + widths[attribute])
-            slots.append(Slot(columns, place, attribute, entry, inside))
+            tallies.append(Tally(columns, place, attribute, slot, inside))
             start = place.stop
-    return slots
+    return tallies
 
 
 def gap_columns(ledger: GroupLedger, widths: Widths) -> list[tuple[str, int, slice]]:
-    """Return every comparison's attribute, entry and columns of W."""
+    """Return every comparison's attribute, slot and columns of W."""
     columns, start = [], 0
-    for attribute, _, entry in ledger.comparisons():
-        columns.append((attribute, entry, slice(start, start + widths[attribute])))
+    for attribute, group in ledger.index.comparisons():
+        columns.append(
+            (attribute, ledger.index.slot(attribute, group), slice(start, start + widths[attribute]))
+        )
         start += widths[attribute]
     return columns
 
 
-def centre_block(slots: list[Slot], ledger: GroupLedger, Q: FloatArray, P: FloatArray) -> None:
+def centre_block(tallies: list[Tally], ledger: GroupLedger, Q: FloatArray, P: FloatArray) -> None:
     """Turn the block's products about the shift into products about the total mean, in place."""
     assert ledger.shift is not None
     delta = ledger.mean() - ledger.shift
-    for slot in slots:
-        entries = [slot.group] if slot.inside else ledger.rest(slot.attribute or "", slot.group)
-        centre_products(P[:, slot.place], Q[:, slot.columns], *open_sums(ledger, entries), delta)
+    for tally in tallies:
+        slots = [tally.slot] if tally.inside else ledger.index.rest(tally.attribute or "", tally.slot)
+        centre_products(P[:, tally.place], Q[:, tally.columns], *open_sums(ledger, slots), delta)
 
 
 def gap_step(
-    slots: list[Slot], ledger: GroupLedger, widths: Widths, Q: FloatArray, P: FloatArray
+    tallies: list[Tally], ledger: GroupLedger, widths: Widths, Q: FloatArray, P: FloatArray
 ) -> FloatArray:
     """Return W <- QR(C_in W - C_out W) of every comparison, from centred products.
 
     A group without a row contributes zero, as the paper prints. Where nobody's group is known W stays.
     """
-    first = all(slot.inside for slot in slots)  # one slot a group: the out-sum is that of the other groups
+    first = all(
+        tally.inside for tally in tallies
+    )  # one tally a group: the out-sum is that of the other groups
     comparisons = gap_columns(ledger, widths)
     total = comparisons[-1][2].stop
     W = np.zeros((Q.shape[0], total), dtype=Q.dtype, order="F")
-    for attribute, entry, columns in comparisons:
-        inside = int(ledger.open_counts[entry])
-        outside, _ = open_sums(ledger, ledger.rest(attribute, entry))
+    for attribute, slot, columns in comparisons:
+        inside = int(ledger.open_counts[slot])
+        outside, _ = open_sums(ledger, ledger.index.rest(attribute, slot))
         if not inside + outside:
             W[:, columns] = Q[:, : widths[attribute]] if first else Q[:, columns]
             continue
-        for slot in slots:
-            if slot.attribute != attribute or not (first or slot.group == entry):
+        for tally in tallies:
+            if tally.attribute != attribute or not (first or tally.slot == slot):
                 continue
-            rows = inside if slot.inside and slot.group == entry else -outside
+            rows = inside if tally.inside and tally.slot == slot else -outside
             if rows:
-                add_scaled(W[:, columns], P[:, slot.place], 1 / rows)
+                add_scaled(W[:, columns], P[:, tally.place], 1 / rows)
         orthonormalise_in_place(W[:, columns])
     return W
 
@@ -130,7 +135,7 @@ def unfair_basis_of(W: FloatArray, ledger: GroupLedger, *, with_means: bool) -> 
     U[:, : W.shape[1]] = W
     for column, gap in enumerate(gaps, start=W.shape[1]):
         U[:, column] = gap
-    if len(ledger.comparisons()) > 1:
+    if len(ledger.index.comparisons()) > 1:
         return rank_revealing_basis(U, rtol)
     if not gaps:
         return U
@@ -148,8 +153,8 @@ def _unit_mean_gaps(ledger: GroupLedger, dtype: np.dtype[Any]) -> list[NDArray[n
     """Return f/|f| of every comparison, without those unknown or zero to rounding."""
     gaps = []
     noise = (1e-12 if dtype == np.float64 else 1e-6) * np.sqrt(ledger.total_variance())
-    for attribute, _, entry in ledger.comparisons():
-        gap = ledger.mean_gap(attribute, entry)
+    for attribute, group in ledger.index.comparisons():
+        gap = ledger.mean_gap(attribute, group)
         if gap is None:
             continue
         length = float(np.linalg.norm(gap))

@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import Matrix, label_order
+from fairstream.data.blocks import Matrix
+from fairstream.data.groups import label_order
 from fairstream.data.matrices import check_matrix
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows, withheld_groups
 from fairstream.files.format import (

@@ -18,7 +18,6 @@ from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray
 from fairstream.linalg.eigen import leading_outside
 from fairstream.moments import GroupMoments
-from fairstream.moments.checks import check_sound
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.unfair import (
     GapEigenpairs,
@@ -74,7 +73,7 @@ def _components(
     moments: GroupMoments, U: FloatArray, n_components: int | None, shares: str, ways_out: str
 ) -> tuple[FloatArray, FloatArray]:
     """Do the work of `fair_components`; the last two arguments are for the error if there is no room."""
-    check_sound(moments)
+    moments.check_sound()
     covariance = moments.covariance()
     d, removed = moments.n_features, U.shape[1]
     if n_components is None:

@@ -18,7 +18,6 @@ from fairstream.linalg import FloatArray, fix_signs, orthonormalise, top_eigenpa
 from fairstream.linalg.eigen import leading_outside
 from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import GroupMoments
-from fairstream.moments.checks import check_sound
 
 NUnfair = int | Mapping[str, int]
 GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
@@ -82,7 +81,7 @@ def unfair_basis(
         return np.zeros((d, 0), dtype=moments.dtype)
     if not moments.groups:
         raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
-    check_sound(moments)
+    moments.check_sound()
     _check_total_variance(moments)
     mean_columns = _mean_columns(moments) if constraint in ("mean", "all") else np.zeros((d, 0))
     if constraint == "mean":
@@ -220,7 +219,7 @@ def _length(vector: FloatArray) -> float:
 
 def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:
     """Return the leading eigenpairs of every second-moment gap, `wanted` per attribute, by absolute value."""
-    check_sound(moments)
+    moments.check_sound()
     return {
         pair: top_eigenpairs(moments.gap(*pair), wanted[pair[0]], by="absolute")
         for pair in moments.comparisons()

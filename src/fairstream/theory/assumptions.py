@@ -15,7 +15,7 @@ import numpy as np
 import scipy.optimize
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import encode_groups
+from fairstream.data.groups import encode_groups
 from fairstream.linalg import FloatArray, eigh, orthonormalise, project_out, top_eigenvectors
 from fairstream.moments import GroupMoments
 

@@ -18,7 +18,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import Block, BlockSource, GroupColumn, label_order, take_rows
+from fairstream.data.blocks import Block, BlockSource, take_rows
+from fairstream.data.groups import GroupColumn, label_order
 
 Combination = tuple[Hashable, ...]  # a row's label of every attribute; None where it is unknown
 Kept = dict[str, tuple[Hashable, ...]]
@@ -31,7 +32,7 @@ def label_combinations(
 
     Examples
     --------
-    >>> from fairstream.data.blocks import encode_groups
+    >>> from fairstream.data.groups import encode_groups
     >>> label_combinations(encode_groups({"sex": ["f", "m", "f"]}, 3), ["sex"])
     ([('f',), ('m',)], array([0, 1, 0]))
     """

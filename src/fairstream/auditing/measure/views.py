@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairstream.auditing.measure.metrics import relative_gap
 from fairstream.auditing.report import Direction, EmbeddingMap, FrontierChoice, GroupCloud
 from fairstream.auditing.subjects import Subject
+from fairstream.data.groups import GroupIndex
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import eigh
 from fairstream.moments import GroupMoments
@@ -163,8 +164,4 @@ def shared_names(subjects: list[Subject], names: tuple[str, ...] | None) -> tupl
 
 def comparisons_of(kept: Mapping[str, tuple[Hashable, ...]]) -> Comparisons:
     """List the comparisons among the reported groups: one for two groups, each against the rest for more."""
-    return [
-        (name, label)
-        for name, labels in kept.items()
-        for label in (labels[1:] if len(labels) == 2 else labels)
-    ]
+    return GroupIndex().with_labels(kept).comparisons()

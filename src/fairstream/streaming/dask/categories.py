@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fairstream.data.blocks import label_order
+from fairstream.data.groups import label_order
 from fairstream.data.table_encoding import MAX_CATEGORIES
 from fairstream.streaming.dask.facts import Facts, look_at_first_rows
 from fairstream.streaming.dask.partitioning import Partitioned

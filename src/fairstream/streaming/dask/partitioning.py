@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from fairstream.data import open_source
-from fairstream.data.blocks import BlockSource, encode_groups, take_rows
+from fairstream.data.blocks import BlockSource, take_rows
+from fairstream.data.groups import encode_groups
 from fairstream.data.labels import listed_names
 from fairstream.streaming.dask.parts import Part, SourcePart, TaskPart, encoded_alike
 from fairstream.streaming.dask.reducing import WINDOW

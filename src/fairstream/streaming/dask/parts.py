@@ -13,8 +13,9 @@ import scipy.sparse as sp
 
 from fairstream.data import open_source
 from fairstream.data.alignment import WAY_OUT, paired
-from fairstream.data.blocks import Block, BlockSource, encode_groups
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import cut_block
+from fairstream.data.groups import encode_groups
 
 Options = Mapping[str, Any]
 

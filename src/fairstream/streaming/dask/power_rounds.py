@@ -12,7 +12,7 @@ from fairstream.data.blocks import Block
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.power import FairPowerMethod
-from fairstream.power.partial import PartialSums, add_partial, end_partial_step, open_step, partial_sums
+from fairstream.power.method import PartialSums
 from fairstream.streaming.dask.clients import explained_failures
 from fairstream.streaming.dask.facts import Facts
 from fairstream.streaming.dask.keeping import Keeper, Standing, kept
@@ -64,11 +64,11 @@ def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | N
     """Take one step; where it fails, the fit stands where it stood before."""
     method = _method_of(standing).copy()
     size = None if ranges is None else method.plan.block_rows(standing.done)
-    open_step(method, head)
+    method.open_step(head)
     sums = rounds.sums(method, ranges.take(size or 0) if ranges is not None else None)
-    add_partial(method, sums)
+    method.add_partial(sums)
     if size is None or sums.counts[0] == size:
-        end_partial_step(method)
+        method.end_partial_step()
     standing.learner, standing.done = method, standing.done + 1
     standing.rows += int(sums.counts[0])
 
@@ -205,7 +205,7 @@ def _same(method: FairPowerMethod) -> FairPowerMethod:
 
 def _add_up(part: Part, index: int, facts: Facts, method: FairPowerMethod, inputs: Any) -> PartialSums:
     with named_errors(part, index):
-        return partial_sums(method, _blocks(part, facts, inputs))
+        return method.partial_sums(_blocks(part, facts, inputs))
 
 
 def _summed(parts: list[PartialSums]) -> PartialSums:

@@ -1,0 +1,168 @@
+"""Who is in which group, how many and with what mean: the running ledger of the power method."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.data.groups import GroupIndex, encode_groups, label_order
+from fairstream.linalg import FloatArray
+
+
+class GroupLedger:
+    """Counts and means of all rows (slot 0) and of every group, the open block apart from the closed ones.
+
+    Sums of the open block are taken about `shift`, so a large offset cancels before it is added up; means are
+    kept in float64 whatever the computing precision.
+
+    Examples
+    --------
+    >>> ledger = GroupLedger(2)
+    >>> codes, index = ledger.encode(["f", "m", None], 3)
+    >>> ledger.enlist(index)
+    >>> ledger.index.slots, codes["sensitive_feature_0"].tolist()
+    ({'sensitive_feature_0': {'f': 1, 'm': 2}}, [1, 2, 0])
+    """
+
+    def __init__(self, n_features: int) -> None:
+        self.index = GroupIndex()
+        self.counts = np.zeros(1, dtype=np.int64)
+        self.means = np.zeros((1, n_features))
+        self.scatter = 0.0
+        self.open_counts = np.zeros(1, dtype=np.int64)
+        self.open_sums = np.zeros((1, n_features))
+        self.open_squares = 0.0
+        self.shift: FloatArray | None = None
+
+    def copy(self) -> GroupLedger:
+        """Return an independent copy; index and shift are shared, for they are only ever replaced."""
+        other = copy.copy(self)
+        for name in ("counts", "means", "open_counts", "open_sums"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    # Labels -----------------------------------------------------------------------------------------
+
+    def encode(self, groups: object, n_rows: int) -> tuple[dict[str, NDArray[np.intp]], GroupIndex]:
+        """Return every row's slot per attribute (0 if unknown), and an index that has all their groups.
+
+        The ledger itself is left as it is: `enlist` takes the index over.
+        """
+        columns = encode_groups(groups, n_rows)
+        if self.index.slots and set(columns) != set(self.index.slots):
+            raise ValueError(
+                f"groups has the attributes {sorted(columns)}, before it had {sorted(self.index.slots)}: "
+                "pass the same attributes every time"
+            )
+        index = self.index.with_groups(columns)
+        return index.codes(columns), index
+
+    def declare(self, groups: object) -> None:
+        """Enlist groups named before any row has come."""
+        declared = groups if isinstance(groups, Mapping) else {"sensitive_feature_0": groups}
+        found: dict[str, list[Hashable]] = {}
+        for attribute, labels in declared.items():
+            if isinstance(labels, str) or not isinstance(labels, Iterable) or len(set(labels)) < 2:
+                raise ValueError(f"groups[{attribute!r}] is {labels!r}: name at least two different labels")
+            found[str(attribute)] = sorted(set(labels), key=label_order)
+        self.enlist(self.index.with_labels(found))
+
+    def enlist(self, index: GroupIndex) -> None:
+        """Take over an index with more groups, with room for their counts and means."""
+        new = index.n_slots - self.index.n_slots
+        self.index = index
+        if not new:
+            return
+        self.counts = np.append(self.counts, np.zeros(new, dtype=np.int64))
+        self.open_counts = np.append(self.open_counts, np.zeros(new, dtype=np.int64))
+        nothing = np.zeros((new, self.means.shape[1]))
+        self.means = np.concatenate([self.means, nothing])
+        self.open_sums = np.concatenate([self.open_sums, nothing])
+
+    def open_lacks(self) -> dict[str, list[Hashable]]:
+        """Return the groups of every attribute that have no row in the open block."""
+        return self._without(lambda slot: int(self.open_counts[slot]))
+
+    def lacks(self) -> dict[str, list[Hashable]]:
+        """Return the groups of every attribute that have no row at all."""
+        return self._without(self.count)
+
+    def _without(self, count: Callable[[int], int]) -> dict[str, list[Hashable]]:
+        found = {
+            attribute: [label for label, slot in known.items() if not count(slot)]
+            for attribute, known in self.index.slots.items()
+        }
+        return {attribute: labels for attribute, labels in found.items() if labels}
+
+    # Sums -------------------------------------------------------------------------------------------
+
+    def add(self, counts: NDArray[np.int64], sums: NDArray[np.float64], squares: float) -> None:
+        """Count rows of the open block: how many per slot, their sums about the shift, their squares."""
+        self.open_counts += counts
+        self.open_sums += sums
+        self.open_squares += squares
+
+    def close(self) -> None:
+        """Fold the open block into the closed ones and take the new total mean as the next shift."""
+        self.scatter = self._scatter()
+        for slot in range(len(self.counts)):
+            self.means[slot] = self.mean(slot)
+            self.counts[slot] += self.open_counts[slot]
+            self.open_counts[slot] = 0  # at once: mean() must not count the block twice
+        self.open_sums[:] = 0
+        self.open_squares = 0.0
+        assert self.shift is not None
+        self.shift = self.means[0].astype(self.shift.dtype)
+
+    def forget_closed(self) -> None:
+        """Start counting anew: the next block reads the same rows again."""
+        self.counts[:] = 0
+        self.scatter = 0.0
+
+    # What is known so far, the open block's rows included -------------------------------------------
+
+    def count(self, slot: int = 0) -> int:
+        """Return the rows of an slot."""
+        return int(self.counts[slot] + self.open_counts[slot])
+
+    def mean(self, slot: int = 0) -> NDArray[np.float64]:
+        """Return the mean of an slot."""
+        mean: NDArray[np.float64] = self.means[slot].copy()
+        if self.open_counts[slot]:
+            block_mean = self.open_sums[slot] / self.open_counts[slot] + self.shift
+            mean += (self.open_counts[slot] / self.count(slot)) * (block_mean - mean)
+        return mean
+
+    def mean_gap(self, attribute: str, group: Hashable) -> NDArray[np.float64] | None:
+        """Return the mean inside a group minus the mean outside it, None if one of them has no row."""
+        slot = self.index.slot(attribute, group)
+        others = self.index.rest(attribute, slot)
+        outside = sum(self.count(other) for other in others)
+        if not outside or not self.count(slot):
+            return None
+        gap = self.mean(slot)
+        for other in others:
+            gap -= (self.count(other) / outside) * self.mean(other)
+        return gap
+
+    def total_variance(self) -> float:
+        """Return the exact trace of the covariance (1/n) of all rows."""
+        return self._scatter() / max(self.count(), 1)
+
+    def _scatter(self) -> float:
+        """Chan's formula: scatter of the closed rows, of the open ones, and of the two means."""
+        old, new = int(self.counts[0]), int(self.open_counts[0])
+        if new == 0:
+            return self.scatter
+        sums = self.open_sums[0]
+        apart = sums / new + self.shift - self.means[0]
+        within = max(self.open_squares - float(sums @ sums) / new, 0.0)
+        return self.scatter + within + old * new / (old + new) * float(apart @ apart)
+
+
+def open_sums(ledger: GroupLedger, slots: Sequence[int]) -> tuple[int, NDArray[np.float64]]:
+    """Return the open block's rows and their sum about the shift, over some slots together."""
+    return int(ledger.open_counts[[*slots]].sum()), ledger.open_sums[[*slots]].sum(axis=0)
