@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fairstream import encode_groups
+from fairstream import GroupMoments, encode_groups, load
 from fairstream.data.fingerprints import row_fingerprints
 from fairstream.moments.sample import RowSample
 
@@ -108,3 +108,67 @@ def test_a_size_that_is_no_number_of_rows_is_refused(size):
 def test_samples_of_another_size_do_not_merge():
     with pytest.raises(ValueError, match="only samples of one size and key merge"):
         RowSample(3).merge(RowSample(4))
+
+
+# In a summary ---------------------------------------------------------------------------------------
+
+
+def summary(X, sex, y, rank=None, sample=R):
+    moments = GroupMoments(D, rank, sample=sample)
+    for part in np.array_split(np.arange(N), 5):
+        moments.update(X[part], {"sex": sex[part]}, target=y[part])
+    return moments
+
+
+@pytest.mark.parametrize("rank", [None, 6])
+def test_moments_carry_a_sample_through_updates_and_merges(rows, rank):
+    X, sex, _, y = rows
+    whole = summary(X, sex, y, rank)
+    parts = [
+        GroupMoments(D, rank, sample=R).update(X[part], {"sex": sex[part]}, target=y[part])
+        for part in np.array_split(np.arange(N), 7)
+    ]
+    for part in parts[1:]:
+        parts[0].merge(part)
+    np.testing.assert_array_equal(parts[0].sample.rows().X, whole.sample.rows().X)
+    with pytest.raises(ValueError, match="only one of the summaries keeps a sample"):
+        whole.merge(summary(X, sex, y, rank, sample=None))
+
+
+def test_a_sample_changes_nothing_else(rows):
+    X, sex, _, y = rows
+    with_rows, without = summary(X, sex, y), summary(X, sex, y, sample=None)
+    assert without.sample is None
+    np.testing.assert_array_equal(with_rows.covariance().to_dense(), without.covariance().to_dense())
+
+
+def test_a_file_holds_sampled_rows_only_if_told_to(rows, tmp_path):
+    X, sex, _, y = rows
+    moments = summary(X, sex, y)
+    moments.save(tmp_path / "plain")
+    moments.save(tmp_path / "whole", with_sample=True)
+    assert load(tmp_path / "plain").sample is None
+    again = load(tmp_path / "whole").sample.rows()
+    held = moments.sample.rows()
+    for name in ("X", "weights", "target"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(held, name))
+    assert again.labels == held.labels
+    canary = held.X[0].tobytes()
+    assert canary in (tmp_path / "whole").read_bytes()
+    assert canary not in (tmp_path / "plain").read_bytes()
+
+
+@pytest.mark.parametrize("rank", [None, 8, D])
+def test_a_summary_of_some_features_is_that_of_the_columns(rows, rank):
+    X, sex, _, y = rows
+    X = X * np.r_[np.full(4, 10.0), np.full(D - 4, 0.1)]  # within a sketch's reach
+    kept = np.array([0, 2, 3, 7, 9])
+    part = summary(X, sex, y, rank).selected(kept)
+    exact = GroupMoments(len(kept)).update(X[:, kept], {"sex": sex})
+    tolerance = 1e-10 if rank in (None, D) else 0.02
+    np.testing.assert_allclose(
+        part.covariance().to_dense(), exact.covariance().to_dense(), atol=tolerance * exact.total_variance
+    )
+    np.testing.assert_allclose(part.mean_gap("sex", "m"), exact.mean_gap("sex", "m"), atol=1e-10)
+    assert part.total_variance == pytest.approx(exact.total_variance, rel=1e-9 if rank != 8 else 0.01)
+    assert part.sample.rows().X.shape[1] == len(kept)

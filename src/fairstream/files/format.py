@@ -48,6 +48,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+    "U8": np.dtype("u1"),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _PIECE = 2**18

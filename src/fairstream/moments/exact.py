@@ -109,6 +109,12 @@ class ExactScatter:
                 theirs = factors[slot] * np.outer(mean_gaps[slot], mean_gaps[slot]) + theirs
             cores[slot] += theirs
 
+    def selected(self, features: NDArray[np.intp]) -> ExactScatter:
+        """Return the scatter of some features alone."""
+        exact = ExactScatter.__new__(ExactScatter)
+        exact.cores = self.cores[:, features[:, None], features]
+        return exact
+
     def combine(
         self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
     ) -> SymmetricOperator:

@@ -8,6 +8,7 @@ has been kept since it first came, so its weight is exact.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -17,8 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import UNKNOWN, Groups, Matrix
+from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import Words, row_fingerprints, scrambled
+from fairstream.data.groups import UNKNOWN, Groups, label_order
+from fairstream.files.format import Arrays, checked, checked_signs, label_from_json, label_to_json
+
+_HELD = (np.dtype(np.uint8), np.dtype(np.float32), np.dtype(np.float64))  # as they come; others in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ class RowSample:
         candidates = np.flatnonzero(self._may_enter(hashes, groups))
         taken = X[candidates]
         held = np.asarray(taken.toarray() if sp.issparse(taken) else taken)
+        if held.dtype not in _HELD:
+            held = held.astype(np.float64)
         return self._replaced(
             hashes[candidates],
             (np.ones(n) if weights is None else weights)[candidates],
@@ -138,11 +145,52 @@ class RowSample:
         labels: dict[str, tuple[Hashable, ...]] = {}
         for name, known in self._labels.items():
             present = [hashed for hashed in known if (self._groups[name] == np.uint64(hashed)).any()]
+            present.sort(key=lambda hashed: label_order(known[hashed]))
             labels[name] = tuple(known[hashed] for hashed in present)
             codes[name] = np.full(len(self), UNKNOWN, dtype=np.intp)
             for code, hashed in enumerate(present):
                 codes[name][self._groups[name] == np.uint64(hashed)] = code
         return SampledRows(self._X, codes, labels, self._weights, self._target)
+
+    def selected(self, features: NDArray[np.intp]) -> RowSample:
+        """Return the same rows with some features alone."""
+        other = copy.copy(self)
+        other._X = None if self._X is None else self._X[:, features]
+        return other
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything as JSON values and arrays (not copied)."""
+        labels = [
+            [name, str(hashed), label_to_json(name, label)]
+            for name, known in self._labels.items()
+            for hashed, label in known.items()
+        ]
+        arrays: dict[str, Any] = {"sample_hashes": self._hashes, "sample_weights": self._weights}
+        arrays |= {"sample_X": self._X, "sample_target": self._target}
+        arrays |= {f"sample_group_{j}": group for j, group in enumerate(self._groups.values())}
+        header = {"size": self.size, "key": self.key, "labels": labels, "attributes": [*self._groups]}
+        return header, {name: array for name, array in arrays.items() if array is not None}
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Arrays, n_features: int) -> RowSample:
+        """Return the sample that `to_state` described, after checking that everything fits."""
+        sample = cls(header["size"], header["key"])
+        hashes, weights = arrays["sample_hashes"], arrays["sample_weights"]
+        n = len(hashes)
+        groups = {name: arrays[f"sample_group_{j}"] for j, name in enumerate(header["attributes"])}
+        words = [hashes, *groups.values()]
+        checked(all(word.dtype == np.uint64 and word.shape == (n,) for word in words), "sampled rows")
+        checked(weights.shape == (n,) and weights.dtype == np.float64, "sampled rows and weights")
+        checked_signs(weights, "weights of sampled rows")
+        X, target = arrays.get("sample_X"), arrays.get("sample_target")
+        checked(n == 0 if X is None else X.shape == (n, n_features), "sampled rows and features")
+        checked(target is None or target.shape == (n,), "sampled rows and targets")
+        sample._hashes, sample._weights, sample._X, sample._target = hashes, weights, X, target
+        sample._groups = groups
+        sample._labels = {name: {} for name in groups}
+        for name, hashed, label in header["labels"]:
+            sample._labels[name][int(hashed)] = label_from_json(label)
+        return sample
 
     # Inside -----------------------------------------------------------------------------------------
 

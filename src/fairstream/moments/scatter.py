@@ -54,6 +54,9 @@ class Scatter(Protocol):
         n and b are the weights per slot, here and there.
         """
 
+    def selected(self, features: NDArray[np.intp]) -> Self:
+        """Return the scatter of some features alone."""
+
     def combine(
         self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
     ) -> SymmetricOperator:

@@ -249,6 +249,18 @@ class SketchedScatter:
         offsets = offsets - offsets[0]
         self.basis, self.cores, self.offsets, self.energy, self.cuts = basis, cores, offsets, energy, cuts
 
+    def selected(self, features: NDArray[np.intp]) -> SketchedScatter:
+        """Return the scatter of some features alone; what lies outside the basis keeps its even spread."""
+        other = copy.copy(self)
+        inside = self.basis[:, features].astype(np.float64)
+        with small_lapack():
+            Q, R = np.linalg.qr(inside.T)
+        other.basis, other.rank = Q.T.astype(self.basis.dtype), min(self.rank, len(features))
+        other.cores, other.offsets = R @ self.cores @ R.T, self.offsets @ R.T
+        outside = max(len(features) - float((inside**2).sum()), 0.0)
+        other.energy = np.trace(other.cores, axis1=1, axis2=2) + self.tails() * outside
+        return other
+
     def combine(
         self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
     ) -> SymmetricOperator:

@@ -41,6 +41,7 @@ from fairstream.moments.rows import (
     provisional_origin,
     row_slices,
 )
+from fairstream.moments.sample import RowSample
 from fairstream.moments.scatter import Increment, Scatter
 from fairstream.moments.sketch import SketchedScatter
 
@@ -59,6 +60,9 @@ class GroupMoments(Storable):
         in all d directions, and nothing is dropped.
     dtype : {float64, float32}
         In what precision the d-sized products run. Sums are always kept in float64 about the running mean.
+    sample : int, optional
+        R: also keep about R rows of every group, see `RowSample`. They are what sees beyond second moments.
+        This is row-level data: it goes into a file only if `save` is told to.
 
     Attributes
     ----------
@@ -85,7 +89,14 @@ class GroupMoments(Storable):
 
     kind = "GroupMoments"
 
-    def __init__(self, n_features: int, rank: int | None = None, dtype: DTypeLike = np.float64) -> None:
+    def __init__(
+        self,
+        n_features: int,
+        rank: int | None = None,
+        dtype: DTypeLike = np.float64,
+        *,
+        sample: int | None = None,
+    ) -> None:
         if n_features < 1:
             raise ValueError(f"n_features is {n_features}: at least one column is needed")
         if rank is not None and rank < 1:
@@ -107,11 +118,17 @@ class GroupMoments(Storable):
             if rank is None
             else SketchedScatter(self.n_features, rank, self.dtype)
         )
+        self._sample = None if sample is None else RowSample(sample)
 
     # Taking in rows ---------------------------------------------------------------------------------
 
     def update(
-        self, X: Matrix, groups: object = None, sample_weight: NDArray[Any] | None = None
+        self,
+        X: Matrix,
+        groups: object = None,
+        sample_weight: NDArray[Any] | None = None,
+        *,
+        target: NDArray[Any] | None = None,
     ) -> GroupMoments:
         """Take in a block of rows.
 
@@ -124,6 +141,8 @@ class GroupMoments(Storable):
             index of X and the labels is compared, see `fairstream.data.alignment.paired`.
         sample_weight : array (n,), optional
             Non-negative weights; an integer weight equals repetition.
+        target : array (n,), optional
+            Numbers to keep beside the sampled rows; ignored without a sample.
 
         Returns
         -------
@@ -139,7 +158,10 @@ class GroupMoments(Storable):
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
             X, columns, weights = X[kept], take_rows(columns, kept), weights[kept]
+            target = None if target is None else np.asarray(target)[kept]
         draft = self._draft()
+        if draft._sample is not None:
+            draft._sample = copy.copy(draft._sample).update(X, columns, weights, target)
         cuts = row_slices(X.shape[0], self._scatter.slice_rows())
         # One slice and the next: slices of a sparse block are copies.
         parts = (
@@ -225,6 +247,8 @@ class GroupMoments(Storable):
             return self._become(draft)
         draft = self._draft()
         draft._add(other)
+        if draft._sample is not None and other._sample is not None:
+            draft._sample = copy.copy(draft._sample).merge(other._sample)
         return self._become(draft)
 
     def _add(self, other: GroupMoments) -> None:
@@ -245,10 +269,21 @@ class GroupMoments(Storable):
         """Return an independent copy."""
         return copy.deepcopy(self)
 
-    def save(self, path: PathLike) -> None:
-        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
+    def save(self, path: PathLike, *, with_sample: bool = False) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows.
+
+        Parameters
+        ----------
+        path : path
+        with_sample : bool
+            Write the sampled rows too: the file then holds row-level data. By default they are left out.
+        """
         warn_of_row_level(self.group_counts, self.n_rows)
-        super().save(path)
+        whole = self
+        if self._sample is not None and not with_sample:
+            whole = self._draft()
+            whole._sample = None
+        super(GroupMoments, whole).save(path)
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied)."""
@@ -263,6 +298,9 @@ class GroupMoments(Storable):
             "encoding": self.encoding,
         }
         arrays = {"weights": self._weights, "means": self._means}
+        if self._sample is not None:
+            header["sample"], sampled = self._sample.to_state()
+            arrays |= sampled
         return header | scatter_header, arrays | scatter_arrays
 
     @classmethod
@@ -288,6 +326,8 @@ class GroupMoments(Storable):
         checked(not moments._index.is_restricted, "groups and their labels")
         moments.feature_names = None if names is None else tuple(map(str, names))
         moments.encoding = header["encoding"]
+        if header.get("sample") is not None:
+            moments._sample = RowSample.from_state(header["sample"], arrays, d)
         return moments
 
     def restricted(self, groups: Mapping[str, Iterable[Hashable]]) -> GroupMoments:
@@ -297,6 +337,19 @@ class GroupMoments(Storable):
         """
         other = self.copy()
         other._index = self._index.restricted(groups)
+        return other
+
+    def selected(self, features: NDArray[np.intp]) -> GroupMoments:
+        """Return the summary of some features alone, in the order given; a sketch's is an approximation."""
+        other = self._draft()
+        other.n_features, other._scatter = len(features), self._scatter.selected(features)
+        other.rank = None if self.rank is None else min(self.rank, len(features))
+        other._means = self._means[:, features]
+        names = self.feature_names
+        other.feature_names = None if names is None else tuple(names[j] for j in features.tolist())
+        other.encoding = None
+        if self._sample is not None:
+            other._sample = self._sample.selected(features)
         return other
 
     # What is known ----------------------------------------------------------------------------------
@@ -309,12 +362,18 @@ class GroupMoments(Storable):
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self._scatter.nbytes + int(self._means.nbytes + self._weights.nbytes)
+        sampled = 0 if self._sample is None else self._sample.nbytes
+        return self._scatter.nbytes + int(self._means.nbytes + self._weights.nbytes) + sampled
 
     @property
     def groups(self) -> dict[str, tuple[Hashable, ...]]:
         """The labels of every attribute, in a fixed order."""
         return self._index.groups
+
+    @property
+    def sample(self) -> RowSample | None:
+        """The rows that were kept, None unless asked for."""
+        return self._sample
 
     @property
     def lost_energy(self) -> float:
@@ -445,6 +504,8 @@ class GroupMoments(Storable):
                     f"other has another {name} than this summary: their columns do not mean the same; "
                     "collect both with the same features and categories"
                 )
+        if (self._sample is None) != (other._sample is None):
+            raise ValueError("only one of the summaries keeps a sample of rows: collect both with sample=")
         both = self.n_rows > 0 and other.n_rows > 0
         if both and self.groups.keys() != other.groups.keys():
             raise ValueError(
