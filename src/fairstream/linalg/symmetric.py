@@ -64,6 +64,14 @@ class SymmetricOperator:
         """Return the trace."""
         return float(np.trace(self.core))
 
+    def diagonal(self) -> FloatArray:
+        """Return the diagonal (d,) in float64, in O(d w^2) time."""
+        if self.basis is None:
+            return np.diagonal(self.core).astype(np.float64)
+        A = np.concatenate(self.basis).astype(np.float64)
+        diagonal: FloatArray = np.einsum("ij,ij->j", A, self.core @ A)
+        return diagonal
+
     def to_dense(self) -> FloatArray:
         """Return the d x d matrix; for small d and for tests."""
         if self.basis is None:

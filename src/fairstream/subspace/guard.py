@@ -15,7 +15,7 @@ groups against the rest, F (n x L) the adversary's features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,13 +27,16 @@ from fairstream.linalg import (
     eigh,
     fix_signs,
     orthonormal_complement_part,
+    orthonormalise,
     project_out,
     small_lapack,
 )
+from fairstream.moments import GroupMoments
 
 STEPS = 250
 ROWS = 4_000
 COSINES = 300
+PRODUCTS = 400
 RIDGE = 3e-3
 RATE = 0.03
 SCALES = (0.4, 1.0, 2.5)  # of the cosines, in deviations of a score
@@ -61,8 +64,8 @@ class RandomFeatureAdversary:
     n_cosines : int
         Cosines at three scales, a quarter of them on one or two scores only.
     products : bool
-        Add all products of two scores: on data such as images groups differ in covariances, which cosines
-        learn slowly.
+        Add products of two scores, at most 400 of them at a time: on data such as images groups differ in
+        covariances, which cosines learn slowly.
     ridge : float
         Penalty, relative to features of unit variance.
 
@@ -82,6 +85,7 @@ class RandomFeatureAdversary:
         self.n_cosines, self.products, self.ridge = n_cosines, products, ridge
         self._directions: FloatArray = np.zeros((0, n_cosines), dtype=np.float32)
         self._shifts: FloatArray = np.zeros(n_cosines, dtype=np.float32)
+        self._pairs: tuple[NDArray[np.intp], NDArray[np.intp]] = np.triu_indices(0)
 
     def draw(self, k: int, rng: np.random.Generator) -> None:
         """Choose new cosines of k scores."""
@@ -92,6 +96,11 @@ class RandomFeatureAdversary:
             W[chosen, j] = rng.normal(size=len(chosen)) * rng.choice([1.0, 3.0, 8.0])
         self._directions = W.astype(np.float32)
         self._shifts = rng.uniform(0, 2 * np.pi, self.n_cosines).astype(np.float32)
+        left, right = np.triu_indices(k)
+        if len(left) > PRODUCTS:
+            chosen = rng.choice(len(left), PRODUCTS, replace=False)
+            left, right = left[chosen], right[chosen]
+        self._pairs = left, right
 
     def score(
         self, Z_fit: FloatArray, T_fit: FloatArray, Z: FloatArray, T: FloatArray
@@ -114,7 +123,7 @@ class RandomFeatureAdversary:
         phase += self._shifts
         parts = [np.cos(phase), Z]
         if self.products:
-            left, right = np.triu_indices(Z.shape[1])
+            left, right = self._pairs
             parts.append(Z[:, left] * Z[:, right] * np.float32(np.sqrt(0.5)))
         F = np.hstack(parts)
         F -= F.mean(axis=0)
@@ -131,7 +140,7 @@ class RandomFeatureAdversary:
         if self.products:
             for column in range(weights.shape[1]):
                 pairs = np.zeros((k, k), dtype=Z.dtype)
-                pairs[np.triu_indices(k)] = beta[n + k :, column] * np.float32(np.sqrt(0.5))
+                pairs[self._pairs] = beta[n + k :, column] * np.float32(np.sqrt(0.5))
                 dZ += weights[:, column : column + 1] * (Z @ (pairs + pairs.T))
         return dZ
 
@@ -169,6 +178,85 @@ class GuardResult:
     def converged(self) -> bool:
         """Whether the objective has become nearly flat."""
         return self.slope < FLAT
+
+
+def guarded_from(
+    moments: GroupMoments,
+    U: FloatArray,
+    start: FloatArray,
+    *,
+    strength: float,
+    keep: float = 0.0,
+    adversary: Adversary | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> GuardResult:
+    """Return guarded components from moments that keep a sample of rows; no pass over data.
+
+    Parameters
+    ----------
+    moments : GroupMoments
+        With `sample`.
+    U : array (d, m')
+        Orthonormal columns to stay out of.
+    start : array (d, k)
+        Where the search begins, for instance the components without a guard.
+    strength, keep, adversary, seed, progress
+        As in `guarded_components`. With `keep` the sample must hold a target. Without an adversary it is a
+        `RandomFeatureAdversary`, with products unless most columns of the sample are indicators.
+
+    Returns
+    -------
+    GuardResult
+        Its components are d x k.
+    """
+    if moments.sample is None or not len(moments.sample):
+        raise ValueError("guard needs a sample of rows: collect the moments with sample=4096 or so")
+    sampled, covariance = moments.sample.rows(), moments.covariance()
+    if keep and sampled.target is None:
+        raise ValueError("keep_target needs the target of the sampled rows: pass y to fit")
+    attributes = []
+    for name, labels in moments.groups.items():
+        codes = [np.flatnonzero(sampled.codes[name] == code) for code in range(len(sampled.labels[name]))]
+        if len(labels) > 1:
+            attributes.append(
+                GuardedAttribute(name, tuple(codes), tuple(_shares(sampled.weights[c]) for c in codes))
+            )
+    if not attributes:
+        raise ValueError("guard has no groups to hide: pass sensitive_features")
+    X = np.asarray(sampled.X, dtype=np.float64) - moments.mean()
+    inside = orthonormalise(covariance.coordinates(U.astype(np.float64)))
+    target = None
+    if keep and sampled.target is not None:
+        deviation = max(float(sampled.target.std()), np.finfo(float).tiny)
+        target = ((sampled.target - sampled.target.mean()) / deviation)[:, None]
+    if adversary is None:
+        adversary = RandomFeatureAdversary(products=not _mostly_indicators(sampled.X))
+    found = guarded_components(
+        covariance.coordinates(X.T).T,
+        attributes,
+        covariance.core,
+        covariance.coordinates(start.astype(np.float64)),
+        inside,
+        strength=strength,
+        target=target,
+        keep=keep,
+        adversary=adversary,
+        seed=seed,
+        progress=progress,
+    )
+    return replace(found, components=fix_signs(covariance.expand(found.components)))
+
+
+def _shares(weights: FloatArray) -> FloatArray | None:
+    """Return how often each row of a group is drawn, None if all have the same weight."""
+    return None if len(weights) == 0 or (weights == weights[0]).all() else weights / weights.sum()
+
+
+def _mostly_indicators(X: NDArray[np.generic]) -> bool:
+    """Whether most columns have two values at most, as one-hot tables do."""
+    head = np.sort(X[:1_000], axis=0)
+    return bool(((np.diff(head, axis=0) != 0).sum(axis=0) <= 1).mean() > 0.5)
 
 
 def guarded_components(
