@@ -13,8 +13,9 @@ from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.channels import ChannelSubspaces
+from fairstream.subspace.components import fair_components, solve
+from fairstream.subspace.frontier import FrontierPoint, frontier
 from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.solve import FrontierPoint, fair_components, frontier, solve
 from fairstream.subspace.unfair import unfair_basis
 
 __all__ = [

@@ -104,7 +104,7 @@ def as_subjects(models: object) -> list[Subject]:
 
 def plain_pca(moments: GroupMoments, n_components: int, name: str, fitted_on: str) -> Subject:
     """Return plain PCA of the same size, solved from moments: the control that every gap is compared with."""
-    from fairstream.subspace.solve import fair_components
+    from fairstream.subspace.components import fair_components
 
     nothing = np.zeros((moments.n_features, 0))
     V, _ = fair_components(moments, nothing, n_components)

@@ -18,8 +18,8 @@ from fairstream.files.format import PathLike, atomic_file
 from fairstream.files.outputs import check_replaceable
 from fairstream.streaming.embed import open_like
 from fairstream.streaming.fit import fit_source
+from fairstream.subspace.frontier import residual_gaps
 from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.solve import residual_gaps
 
 CHOICES: dict[str, Any] = {"n_components": 10, "n_unfair": 1, "directions": "relative"}
 LARGEST_UNFAIR = 5

@@ -30,7 +30,7 @@ from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.streaming.checkpoint import refuse_occupied
 from fairstream.streaming.dask import fit_dask
 from fairstream.streaming.fit import collect_moments, fit_source
-from fairstream.subspace.solve import solve as solve_moments
+from fairstream.subspace.components import solve as solve_moments
 
 MAX_WORKERS = 1_024  # more processes than that are a slip of the hand
 

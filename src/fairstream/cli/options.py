@@ -18,8 +18,8 @@ from fairstream.estimators.images import FairImagePCA
 from fairstream.files.format import load
 from fairstream.moments import GroupMoments
 from fairstream.subspace.channels import ChannelSubspaces
+from fairstream.subspace.choices import CONSTRAINTS, DIRECTIONS
 from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.unfair import CONSTRAINTS, DIRECTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

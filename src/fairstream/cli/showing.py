@@ -21,8 +21,8 @@ from fairstream.cli.options import (
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import Command, InputPath, OutputFolder
-from fairstream.subspace.solve import frontier as frontier_of
-from fairstream.subspace.unfair import CONSTRAINTS, DIRECTIONS
+from fairstream.subspace.choices import CONSTRAINTS, DIRECTIONS
+from fairstream.subspace.frontier import frontier as frontier_of
 from fairstream.theory import plan_source
 
 

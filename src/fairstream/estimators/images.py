@@ -23,8 +23,8 @@ from fairstream.files.format import Arrays, Header, PathLike, Storable, storable
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.subspace.channels import ChannelSubspaces
-from fairstream.subspace.solve import FrontierPoint
-from fairstream.subspace.unfair import NUnfair, check_choice
+from fairstream.subspace.choices import NUnfair, check_choice
+from fairstream.subspace.frontier import FrontierPoint
 
 CHANNELS = ("separate", "joint")
 

@@ -12,7 +12,7 @@ from fairstream.data.blocks import Matrix
 from fairstream.data.groups import Groups, compared
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.subspace.unfair import CONSTRAINTS, DIRECTIONS, check_choice
+from fairstream.subspace.choices import Choices, check_choice, is_count
 
 Learner: TypeAlias = GroupMoments | FairPowerMethod
 
@@ -27,22 +27,12 @@ EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an updat
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Raise for choices that do not exist and for options that the solver would ignore."""
     solver = parameters["solver"]
-    check_choice("constraint", parameters["constraint"], CONSTRAINTS)
-    check_choice("directions", parameters["directions"], DIRECTIONS)
+    Choices.of(parameters)
     check_choice("solver", solver, SOLVERS)
     if parameters["rank"] is not None and solver in ("exact", "power"):
         raise ValueError(f'rank={parameters["rank"]} has no meaning for solver="{solver}": leave it out')
-    if parameters["rank"] is not None and not (_is_whole(parameters["rank"]) and parameters["rank"] >= 1):
+    if parameters["rank"] is not None and not is_count(parameters["rank"], least=1):
         raise ValueError(f"rank={parameters['rank']!r}: give a whole number from 1, or None")
-    n_unfair = parameters["n_unfair"]
-    for m in n_unfair.values() if isinstance(n_unfair, Mapping) else [n_unfair]:
-        if not (_is_whole(m) and m >= 0):
-            raise ValueError(f"n_unfair={n_unfair!r}: give a whole number from 0, or one per attribute")
-    size = parameters["min_group_size"]
-    if not (_is_whole(size) and size >= 1):
-        raise ValueError(
-            f"min_group_size={size!r}: give a whole number of rows from 1 (no group is too small)"
-        )
     for name, default in POWER_ONLY.items():
         if parameters[name] != default and solver != "power":
             raise ValueError(
@@ -59,7 +49,7 @@ def new_learner(parameters: Mapping[str, Any], X: Matrix, groups: Groups | None)
     """Return an empty learner for data like X with groups like these."""
     d, solver = int(X.shape[1]), parameters["solver"]
     k: Any = parameters["n_components"]
-    if k is not None and not (_is_whole(k) and 1 <= k <= d):
+    if k is not None and k > d:
         raise ValueError(f"n_components={k!r}: give a whole number from 1 to n_features={d}, or None")
     dtype = working_dtype(X.dtype)
     if solver == "power":
@@ -105,7 +95,3 @@ def _sketch_rank(parameters: Mapping[str, Any], d: int, groups: Groups | None) -
         comparisons = max(len(compared(column.labels)), 1)
         unfair += comparisons * (m * (parameters["constraint"] in ("all", "covariance")) + 1)
     return d if d <= NARROW else min(max(4 * (k + unfair), LEAST_RANK), d)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -23,9 +23,11 @@ from fairstream.files.format import Arrays, Header, PathLike, Storable, storable
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
+from fairstream.subspace.choices import Choices, NUnfair
+from fairstream.subspace.components import solve
+from fairstream.subspace.frontier import FrontierPoint, frontier
 from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.solve import FrontierPoint, frontier, solve
-from fairstream.subspace.unfair import NUnfair, small_group_directions, warn_of_small_groups
+from fairstream.subspace.unfair import small_group_directions, warn_of_small_groups
 
 
 @storable
@@ -425,9 +427,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _with_group_sizes(self, subspace: FairSubspace) -> FairSubspace:
         """Say of the power method's result what `solve` says of its own: which groups are small."""
-        compared = subspace.group_counts, self.n_unfair, self.constraint
-        warn_of_small_groups(*compared, len(subspace.unfair_basis), self.min_group_size)
-        from_small = small_group_directions(*compared, self.min_group_size)
+        choices = Choices.of(self.get_params(deep=False))
+        warn_of_small_groups(subspace.group_counts, choices, len(subspace.unfair_basis))
+        from_small = small_group_directions(subspace.group_counts, choices)
         sizes: dict[str, Any] = {"min_group_size": self.min_group_size}
         sizes |= {"small_group_directions": from_small} if from_small else {}
         return dataclasses.replace(subspace, parameters={**subspace.parameters, **sizes})

@@ -12,8 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.groups import compared
 from fairstream.power.products import Codes
+from fairstream.subspace.choices import Choices, NUnfair
 
-CONSTRAINTS = ("none", "mean", "covariance", "all")
 ON_EMPTY_GROUP = ("extend", "zero")
 
 
@@ -43,7 +43,7 @@ class PowerPlan:
 
     n_features: int
     n_components: int
-    n_unfair: int | dict[str, int]
+    n_unfair: NUnfair
     constraint: str
     block_size: tuple[int, int] | None
     power_steps: tuple[int, int]
@@ -55,7 +55,7 @@ class PowerPlan:
         cls,
         n_features: int,
         n_components: int,
-        n_unfair: int | Mapping[str, int] = 1,
+        n_unfair: NUnfair = 1,
         constraint: str = "all",
         block_size: Any = None,
         power_steps: Any = 10,
@@ -63,22 +63,18 @@ class PowerPlan:
         dtype: DTypeLike = np.float64,
     ) -> PowerPlan:
         """Check the options and return the plan."""
-        d, k = operator.index(n_features), operator.index(n_components)
-        if not 1 <= k <= d:
+        choices = Choices(operator.index(n_components), n_unfair, constraint)
+        d, k, m = operator.index(n_features), operator.index(n_components), choices.n_unfair
+        if k > d:
             raise ValueError(f"n_components is {k}, n_features is {d}: keep 1 <= n_components <= n_features")
-        if constraint not in CONSTRAINTS:
-            raise ValueError(f"constraint is {constraint!r}: use one of {', '.join(map(repr, CONSTRAINTS))}")
         if on_empty_group not in ON_EMPTY_GROUP:
             raise ValueError(f"on_empty_group is {on_empty_group!r}: use 'extend' or 'zero'")
         if np.dtype(dtype) not in (np.float64, np.float32):
             raise ValueError(f"dtype is {np.dtype(dtype)}: use float64 or float32")
         sizes = None if block_size is None else pair_of_counts("block_size", block_size)
         steps = pair_of_counts("power_steps", power_steps)
-        m = _checked_n_unfair(n_unfair)
-        most = max(m.values()) if isinstance(m, dict) else m
-        if constraint == "covariance" and most == 0:
-            raise ValueError('n_unfair is 0 with constraint "covariance", which nulls nothing: use "none"')
-        if constraint in ("covariance", "all") and k + most > d:
+        most = max(m.values()) if isinstance(m, Mapping) else m
+        if choices.nulls_second_moments and k + most > d:
             raise ValueError(
                 f"n_components is {k}, n_unfair {most}, n_features {d}: keep the sum within features"
             )
@@ -93,11 +89,11 @@ class PowerPlan:
         """Return how many unfair directions per comparison of an attribute are followed by power steps."""
         if self.constraint in ("none", "mean"):
             return 0
-        return self.n_unfair[attribute] if isinstance(self.n_unfair, dict) else self.n_unfair
+        return self.n_unfair[attribute] if isinstance(self.n_unfair, Mapping) else self.n_unfair
 
     def check_attributes(self, attributes: Iterable[str]) -> None:
         """Refuse attributes that n_unfair does not name, or names beside them."""
-        if isinstance(self.n_unfair, dict) and set(self.n_unfair) != set(attributes):
+        if isinstance(self.n_unfair, Mapping) and set(self.n_unfair) != set(attributes):
             raise ValueError(
                 f"n_unfair names {sorted(self.n_unfair)}, groups has {sorted(attributes)}: name them all"
             )
@@ -204,19 +200,6 @@ def pair_of_counts(name: str, value: Any) -> tuple[int, int]:
     if min(pair) < 1:
         raise ValueError(f"{name} is {value!r}: give a positive whole number, or one for each phase")
     return pair
-
-
-def _checked_n_unfair(n_unfair: int | Mapping[str, int]) -> int | dict[str, int]:
-    try:
-        if not isinstance(n_unfair, Mapping):
-            number = operator.index(n_unfair)
-            if number >= 0:
-                return number
-        elif n_unfair and min(n_unfair.values()) >= 0:
-            return {str(attribute): operator.index(m) for attribute, m in n_unfair.items()}
-    except TypeError:
-        pass
-    raise ValueError(f"n_unfair is {n_unfair!r}: give a whole number >= 0, or one for each attribute")
 
 
 def _slots_in(column: NDArray[np.intp]) -> set[int]:

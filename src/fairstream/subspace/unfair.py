@@ -12,18 +12,16 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 import scipy.linalg
 
-from fairstream.data.small_groups import MIN_GROUP_SIZE, Counts, listed_groups, small_groups
+from fairstream.data.small_groups import Counts, listed_groups, small_groups
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray, fix_signs, orthonormalise, top_eigenpairs
 from fairstream.linalg.eigen import leading_outside
 from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import GroupMoments
+from fairstream.subspace.choices import Choices, NUnfair
 
-NUnfair = int | Mapping[str, int]
 GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
 
-CONSTRAINTS = ("none", "mean", "covariance", "all")
-DIRECTIONS = ("absolute", "relative")
 RIDGE = 1e-3  # share of the window's mean variance added to both sides of a ratio
 
 
@@ -74,26 +72,27 @@ def unfair_basis(
     >>> unfair_basis(GroupMoments(6).update(X, sex), n_unfair=2).shape
     (6, 3)
     """
-    check_choice("constraint", constraint, CONSTRAINTS)
-    check_choice("directions", directions, DIRECTIONS)
+    return basis_for(moments, Choices(n_components, n_unfair, constraint, directions), eigenpairs)
+
+
+def basis_for(moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs | None = None) -> FloatArray:
+    """Return the basis of `unfair_basis` for checked choices."""
     d = moments.n_features
-    if constraint == "none":
+    if choices.constraint == "none":
         return np.zeros((d, 0), dtype=moments.dtype)
     if not moments.groups:
         raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
     moments.check_sound()
     _check_total_variance(moments)
-    mean_columns = _mean_columns(moments) if constraint in ("mean", "all") else np.zeros((d, 0))
-    if constraint == "mean":
+    mean_columns = _mean_columns(moments) if choices.nulls_means else np.zeros((d, 0))
+    if not choices.nulls_second_moments:
         return fix_signs(orthonormalise(mean_columns))
-    wanted = directions_per_attribute(moments, n_unfair)
-    if constraint == "covariance" and not any(wanted.values()):
-        raise ValueError('n_unfair=0 with constraint="covariance" nulls nothing: use constraint="none"')
-    if directions == "absolute":
+    wanted = _directions_per_attribute(moments, choices)
+    if choices.directions == "absolute":
         pairs = gap_eigenpairs(moments, wanted) if eigenpairs is None else eigenpairs
         columns = _absolute_columns(moments, wanted, pairs)
     else:
-        columns = _relative_columns(moments, wanted, mean_columns, n_components)
+        columns = _relative_columns(moments, wanted, mean_columns, choices.n_components)
     return fix_signs(orthonormalise(np.hstack([mean_columns, *columns])))
 
 
@@ -109,98 +108,66 @@ def _check_total_variance(moments: GroupMoments) -> None:
         )
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
-
-
-def directions_per_attribute(moments: GroupMoments, n_unfair: NUnfair) -> dict[str, int]:
-    """Return m for every attribute, checked."""
-    if isinstance(n_unfair, Mapping):
-        unknown = [name for name in n_unfair if name not in moments.groups]
-        missing = [name for name in moments.groups if name not in n_unfair]
-        if unknown or missing:
-            raise ValueError(
-                f"n_unfair names {[*n_unfair]}, the sensitive attributes are {[*moments.groups]}: "
-                "give one number for each"
-            )
-        wanted = dict(n_unfair)
-    else:
-        wanted = dict.fromkeys(moments.groups, n_unfair)
+def _directions_per_attribute(moments: GroupMoments, choices: Choices) -> dict[str, int]:
+    """Return m for every attribute of the moments; refuse names and numbers that do not fit them."""
+    d, n_unfair = moments.n_features, choices.n_unfair
+    if isinstance(n_unfair, Mapping) and n_unfair.keys() != moments.groups.keys():
+        raise ValueError(
+            f"n_unfair names {[*n_unfair]}, the sensitive attributes are {[*moments.groups]}: "
+            "give one number for each"
+        )
+    wanted = {attribute: choices.unfair_directions(attribute) for attribute in moments.groups}
     for name, m in wanted.items():
-        if isinstance(m, bool) or not isinstance(m, int | np.integer) or not 0 <= m < moments.n_features:
+        if m >= d:
             raise ValueError(
-                f"n_unfair={m!r} for {name!r} with n_features={moments.n_features}: give a whole number "
-                f"from 0 to {moments.n_features - 1}"
+                f"n_unfair={m!r} for {name!r} with n_features={d}: give a whole number from 0 to {d - 1}"
             )
-    return {name: int(m) for name, m in wanted.items()}
+    return wanted
 
 
-def directions_taken(moments: GroupMoments, n_unfair: NUnfair, constraint: str) -> dict[str, int]:
+def directions_taken(moments: GroupMoments, choices: Choices) -> dict[str, int]:
     """Return how many directions each attribute asks for; overlaps make U smaller than their sum.
 
     Examples
     --------
     >>> moments = GroupMoments(3).update(np.eye(3), {"sex": ["f", "m", "m"], "race": ["a", "b", "c"]})
-    >>> directions_taken(moments, 2, "all")
+    >>> directions_taken(moments, Choices(n_unfair=2))
     {'sex': 3, 'race': 8}
     """
-    wanted = dict.fromkeys(moments.groups, 0)
-    if constraint in ("covariance", "all"):
-        wanted = directions_per_attribute(moments, n_unfair)
-    return {name: _most_directions(len(moments.groups[name]), m, constraint) for name, m in wanted.items()}
+    return {name: choices.most_directions(name, len(labels)) for name, labels in moments.groups.items()}
 
 
-def small_group_directions(
-    counts: Counts, n_unfair: NUnfair, constraint: str, min_group_size: int = MIN_GROUP_SIZE
-) -> dict[str, int]:
+def small_group_directions(counts: Counts, choices: Choices) -> dict[str, int]:
     """Return, per attribute with small groups, how many nulled directions they add at most.
 
-    G groups have G - 1 independent mean gaps and, one group against the rest, G second-moment gaps (1 if G is
-    2): compared with the same rows labelled unknown.
+    Compared with the same rows labelled unknown.
 
     Examples
     --------
-    >>> small_group_directions({"sex": {"f": 300, "m": 280, "x": 2}}, 1, "all")
+    >>> small_group_directions({"sex": {"f": 300, "m": 280, "x": 2}}, Choices())
     {'sex': 3}
     """
     added = {}
-    for attribute, small in small_groups(counts, min_group_size).items():
-        m = n_unfair.get(attribute, 0) if isinstance(n_unfair, Mapping) else n_unfair
+    for attribute, small in small_groups(counts, choices.min_group_size).items():
         seen = sum(n > 0 for n in counts[attribute].values())
-        with_them, without = (_most_directions(n, m, constraint) for n in (seen, seen - len(small)))
+        with_them, without = (choices.most_directions(attribute, n) for n in (seen, seen - len(small)))
         if with_them > without:
             added[attribute] = with_them - without
     return added
 
 
-def warn_of_small_groups(
-    counts: Counts,
-    n_unfair: NUnfair,
-    constraint: str,
-    n_removed: int,
-    min_group_size: int = MIN_GROUP_SIZE,
-) -> None:
+def warn_of_small_groups(counts: Counts, choices: Choices, n_removed: int) -> None:
     """Say which small groups a fit compares and how many of its nulled directions they cost."""
-    small = small_groups(counts, min_group_size)
-    for attribute, added in small_group_directions(counts, n_unfair, constraint, min_group_size).items():
+    small = small_groups(counts, choices.min_group_size)
+    for attribute, added in small_group_directions(counts, choices).items():
         named = listed_groups({attribute: small[attribute]})
         warnings.warn(
-            f"fewer than min_group_size={min_group_size} rows in {named}: they add up to "
+            f"fewer than min_group_size={choices.min_group_size} rows in {named}: they add up to "
             f"{min(added, n_removed)} of {n_removed} nulled directions, which point at these rows; merge "
             "rare groups, or label them None (unknown)",
             FairstreamWarning,
             stacklevel=4,
         )
-
-
-def _most_directions(n_groups: int, m: int, constraint: str) -> int:
-    if n_groups < 2:
-        return 0
-    means = n_groups - 1 if constraint in ("mean", "all") else 0
-    comparisons = n_groups if n_groups > 2 else 1
-    return means + (m * comparisons if constraint in ("covariance", "all") else 0)
 
 
 def _mean_columns(moments: GroupMoments) -> FloatArray:

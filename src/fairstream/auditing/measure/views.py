@@ -16,7 +16,7 @@ from fairstream.data.groups import GroupIndex
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import eigh
 from fairstream.moments import GroupMoments
-from fairstream.subspace.solve import fair_components
+from fairstream.subspace.components import fair_components
 from fairstream.subspace.unfair import unfair_basis
 
 FloatArray = NDArray[np.floating[Any]]

@@ -1,4 +1,4 @@
-"""From the moments to the result: fair components, the frozen subspace, and the price of fairness.
+"""From the moments to the result: fair components and the frozen subspace.
 
 Symbols: Sigma is the total covariance, U (d x m') the unfair basis, V (d x k) the fair components, the k
 leading eigenvectors of (I - UU') Sigma (I - UU').
@@ -7,31 +7,26 @@ leading eigenvectors of (I - UU') Sigma (I - UU').
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray
 from fairstream.linalg.eigen import leading_outside
 from fairstream.moments import GroupMoments
+from fairstream.subspace.choices import Choices, NUnfair
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.unfair import (
-    GapEigenpairs,
-    NUnfair,
+    basis_for,
     directions_taken,
-    gap_eigenpairs,
     small_group_directions,
-    unfair_basis,
     warn_of_small_groups,
 )
 
 DOUBTFUL_SHARE = 0.3  # of the last component's variance, in every direction that a sketch dropped
 LITTLE_VARIANCE = 1e-4
-NOTABLE_RISE = 0.05  # of the gap at the smallest m: smaller rises are an effect of the sample
 
 
 def fair_components(
@@ -113,22 +108,20 @@ def _check_room(n_components: int, removed: int, n_features: int, shares: str, w
     )
 
 
-def _shares_and_ways_out(
-    moments: GroupMoments, n_components: int | None, n_unfair: NUnfair, constraint: str
-) -> tuple[str, str]:
-    """Say how many directions each attribute takes, and what would leave more of them."""
-    if constraint == "none":  # nothing is compared, so that a single group is no error
-        return "", "add features"
-    taken = directions_taken(moments, n_unfair, constraint)
-    least = 0 if constraint == "covariance" else sum(directions_taken(moments, 0, "mean").values())
-    lower = constraint in ("all", "covariance") and sum(taken.values()) > least
-    ways_out = ["lower n_unfair"] if lower and least + (n_components or 1) <= moments.n_features else []
+def components_for(moments: GroupMoments, U: FloatArray, choices: Choices) -> tuple[FloatArray, FloatArray]:
+    """Return what `fair_components` returns; if there is no room, say which of the choices take it."""
+    if choices.constraint == "none":  # nothing is compared, so that a single group is no error
+        return _components(moments, U, choices.n_components, "", "add features")
+    d, k = moments.n_features, choices.n_components
+    taken = directions_taken(moments, choices)
+    means_only = directions_taken(moments, replace(choices, constraint="mean"))
+    least = sum(means_only.values()) if choices.nulls_means else 0
+    ways_out = ["lower n_unfair"] if sum(taken.values()) > least and least + (k or 1) <= d else []
     ways_out += ["leave a sensitive attribute out"] if len(moments.groups) > 1 else []
     ways_out += ["join groups"] if any(len(labels) > 2 for labels in moments.groups.values()) else []
+    ways_out = [", ".join(ways_out)] if ways_out else []
     listed = ", ".join(f"{name!r} takes up to {number}" for name, number in taken.items())
-    return f" ({listed})" if listed else "", ", or ".join(
-        [", ".join(ways_out), "add features"] if ways_out else ["add features"]
-    )
+    return _components(moments, U, k, f" ({listed})", ", or ".join([*ways_out, "add features"]))
 
 
 def solve(
@@ -138,13 +131,13 @@ def solve(
     constraint: str = "all",
     directions: str = "absolute",
     feature_names: tuple[str, ...] | None = None,
-    *,
-    min_group_size: int = MIN_GROUP_SIZE,
+    **others: Any,
 ) -> FairSubspace:
     """Return the fair subspace that one summary holds for these choices; no pass over data.
 
-    Parameters are those of `unfair_basis` and `fair_components`. Groups of fewer rows than `min_group_size`
-    are compared, with a `FairstreamWarning`, and a file of the result leaves their means out.
+    Parameters are those of `unfair_basis` and `fair_components`, and the other fields of `Choices`. Groups of
+    fewer rows than `min_group_size` are compared, with a `FairstreamWarning`, and a file of the result leaves
+    their means out.
 
     Examples
     --------
@@ -154,24 +147,29 @@ def solve(
     >>> solve(moments, n_components=2).components.shape
     (2, 6)
     """
+    choices = Choices(n_components, n_unfair, constraint, directions, **others)
+    return subspace_for(moments, choices, feature_names)
+
+
+def subspace_for(
+    moments: GroupMoments, choices: Choices, feature_names: tuple[str, ...] | None = None
+) -> FairSubspace:
+    """Return the fair subspace of `solve` for checked choices."""
     n = moments.n_rows
     if n < 2:
         raise ValueError(
             f"n_samples={n}: at least two rows are needed to see any variance; a sample_weight counts as "
             "repetition, so weights should sum to about the number of rows"
         )
-    U = unfair_basis(moments, n_unfair, constraint, directions, n_components)
+    U = basis_for(moments, choices)
     counts = moments.group_counts
     # Before the components: if no room is left for them, small groups may be why.
-    warn_of_small_groups(counts, n_unfair, constraint, U.shape[1], min_group_size)
-    V, variances = _components(
-        moments, U, n_components, *_shares_and_ways_out(moments, n_components, n_unfair, constraint)
-    )
+    warn_of_small_groups(counts, choices, U.shape[1])
+    V, variances = components_for(moments, U, choices)
     _warn_of_scales(moments, U, variances)
     _warn_of_losses(moments, variances)
-    from_small = small_group_directions(counts, n_unfair, constraint, min_group_size)
+    from_small = small_group_directions(counts, choices)
     to_sample = n / max(n - 1.0, np.finfo(float).eps)
-    labels = moments.groups.items()
     return FairSubspace(
         components=V.T.astype(moments.dtype),
         unfair_basis=U.T.astype(moments.dtype),
@@ -181,18 +179,15 @@ def solve(
         n_rows=n,
         group_counts=counts,
         group_means={
-            a: {label: moments.mean(a, label).astype(moments.dtype) for label in values}
-            for a, values in labels
+            a: {label: moments.mean(a, label).astype(moments.dtype) for label in labels}
+            for a, labels in moments.groups.items()
         },
         feature_names=moments.feature_names if feature_names is None else feature_names,
         parameters={
+            **choices.to_parameters(),
             "n_components": V.shape[1],
-            "n_unfair": dict(n_unfair) if isinstance(n_unfair, Mapping) else n_unfair,
-            "constraint": constraint,
-            "directions": directions,
             "solver": "exact" if moments.rank is None else "sketch",
             "rank": moments.rank,
-            "min_group_size": min_group_size,
             **({"small_group_directions": from_small} if from_small else {}),
             **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
@@ -200,7 +195,7 @@ def solve(
 
 
 def _warn_of_losses(moments: GroupMoments, variances: FloatArray) -> None:
-    """Say so where a sketch cannot have told the last component from what it dropped.
+    """Warn if a sketch cannot have told the last component from what it dropped.
 
     Measured on one-hot tables: at a ratio of 0.4 components were wrong and leaked, at 0.25 they were right.
     """
@@ -227,120 +222,3 @@ def _warn_of_scales(moments: GroupMoments, U: FloatArray, variances: FloatArray)
             FairstreamWarning,
             stacklevel=3,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class FrontierPoint:
-    """What nulling m directions keeps and leaves.
-
-    Gaps are spectral norms in the embedding, the largest over an attribute's comparisons: |V'f| and
-    |V'(Sigma_in - Sigma_out)V|.
-    """
-
-    n_unfair: int
-    n_removed: int
-    explained_variance_ratio: float
-    mean_gap: Mapping[str, float]
-    covariance_gap: Mapping[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
-
-def frontier(
-    moments: GroupMoments,
-    n_components: int,
-    n_unfair: Iterable[int] | None = None,
-    *,
-    constraint: str = "all",
-    directions: str = "absolute",
-) -> list[FrontierPoint]:
-    """Solve one summary for every m and report variance kept and gaps left.
-
-    Parameters
-    ----------
-    moments : GroupMoments
-        What one pass left.
-    n_components : int
-        k, the same for every point.
-    n_unfair : iterable of int, optional
-        The values of m, applied to every attribute. None: 0 to 10, as far as they leave room for k.
-    constraint, directions
-        As in `unfair_basis`.
-
-    Returns
-    -------
-    list of FrontierPoint
-        One per m, in the order given. Warns if an attribute's covariance gap is larger at some m than at a
-        smaller one, by more than 5 % of that at the smallest: "relative" directions of several attributes
-        are not nested, so more of them can leave more.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> sex = rng.integers(0, 2, 500)
-    >>> X = rng.normal(size=(500, 6)) * np.where(sex[:, None], [3, 1, 1, 1, 1, 1], 1)
-    >>> points = frontier(GroupMoments(6).update(X, sex), n_components=2, n_unfair=[0, 1])
-    >>> points[1].covariance_gap["sensitive_feature_0"] < points[0].covariance_gap["sensitive_feature_0"]
-    True
-    """
-    first, stop = int(constraint == "covariance"), min(11, moments.n_features)
-    steps = [*range(first, stop)] if n_unfair is None else [int(m) for m in n_unfair]
-    points: list[FrontierPoint] = []
-    eigenpairs: GapEigenpairs | None = None
-    if directions == "absolute" and constraint in ("covariance", "all"):
-        eigenpairs = gap_eigenpairs(moments, dict.fromkeys(moments.groups, max(steps, default=0)))
-    for m in steps:
-        U = unfair_basis(moments, m, constraint, directions, n_components, eigenpairs=eigenpairs)
-        if n_unfair is None and points and n_components + U.shape[1] > moments.n_features:
-            break
-        V, variances = _components(
-            moments, U, n_components, *_shares_and_ways_out(moments, n_components, m, constraint)
-        )
-        total = moments.total_variance
-        ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0
-        mean_gap, covariance_gap = residual_gaps(moments, V)
-        points.append(FrontierPoint(m, U.shape[1], ratio, mean_gap, covariance_gap))
-    _warn_of_rises(points, directions)
-    return points
-
-
-def _warn_of_rises(points: list[FrontierPoint], directions: str) -> None:
-    """Warn if more nulled directions leave a larger gap than fewer did: a frontier is read as if it fell."""
-    ordered = sorted(points, key=lambda point: point.n_unfair)
-    for attribute in ordered[0].covariance_gap if ordered else ():
-        gaps = [point.covariance_gap[attribute] for point in ordered]
-        lows = np.minimum.accumulate(gaps)
-        rises = gaps - lows
-        worst = int(np.argmax(rises))
-        if rises[worst] <= NOTABLE_RISE * gaps[0]:
-            continue
-        best = gaps.index(lows[worst])
-        way_out = 'or take directions="absolute"' if directions == "relative" else "or another n_components"
-        warnings.warn(
-            f"the covariance gap of {attribute!r} rises again: {gaps[best]:.3g} at n_unfair="
-            f"{ordered[best].n_unfair}, {gaps[worst]:.3g} at n_unfair={ordered[worst].n_unfair}; more "
-            f"nulled directions are not fairer here: prefer n_unfair={ordered[best].n_unfair}, {way_out}",
-            FairstreamWarning,
-            stacklevel=3,
-        )
-
-
-def residual_gaps(moments: GroupMoments, V: FloatArray) -> tuple[dict[str, float], dict[str, float]]:
-    """Return, per attribute, the largest mean and covariance gap that the embedding V (d x k) shows.
-
-    Examples
-    --------
-    >>> moments = GroupMoments(2).update(np.array([[0.0, 0], [0, 1], [3, 0], [3, 1]]), [0, 0, 1, 1])
-    >>> residual_gaps(moments, np.eye(2)[:, :1])[0]
-    {'sensitive_feature_0': 3.0}
-    """
-    mean_gap = dict.fromkeys(moments.groups, 0.0)
-    covariance_gap = dict.fromkeys(moments.groups, 0.0)
-    for attribute, group in moments.comparisons():
-        f = moments.mean_gap(attribute, group)
-        mean_gap[attribute] = max(mean_gap[attribute], float(np.linalg.norm(f @ V)))
-        inner = moments.covariance_gap(attribute, group).compress(V)
-        covariance_gap[attribute] = max(covariance_gap[attribute], float(np.linalg.norm(inner, 2)))
-    return mean_gap, covariance_gap

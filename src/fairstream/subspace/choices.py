@@ -1,0 +1,122 @@
+"""Choices: what a fair subspace is asked for. The vocabulary and its one validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fairstream.data.small_groups import MIN_GROUP_SIZE
+
+NUnfair: TypeAlias = int | Mapping[str, int]
+
+CONSTRAINTS = ("none", "mean", "covariance", "all")
+DIRECTIONS = ("absolute", "relative")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a solution is asked for, checked as far as that is possible without data.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        k: how many directions to keep. None keeps as many as the constraint leaves.
+    n_unfair : int or dict of str to int
+        m: how many directions of each second-moment gap to null, for all attributes or per attribute.
+    constraint : {"all", "mean", "covariance", "none"}
+        Null the mean gaps, the leading directions of the second-moment gaps, both, or nothing.
+    directions : {"absolute", "relative"}
+        Which directions of a second-moment gap lead: those of the largest difference, or of the largest
+        ratio.
+    min_group_size : int
+        Groups of fewer rows are compared with a warning, and left out of files.
+
+    Examples
+    --------
+    >>> Choices(n_components=2, constraint="mean").most_directions("sex", n_groups=2)
+    1
+    >>> Choices(constraint="both")
+    Traceback (most recent call last):
+    ValueError: constraint='both' is not one of 'none', 'mean', 'covariance', 'all'
+    """
+
+    n_components: int | None = None
+    n_unfair: NUnfair = 1
+    constraint: str = "all"
+    directions: str = "absolute"
+    min_group_size: int = MIN_GROUP_SIZE
+
+    def __post_init__(self) -> None:
+        check_choice("constraint", self.constraint, CONSTRAINTS)
+        check_choice("directions", self.directions, DIRECTIONS)
+        k, m, size = self.n_components, self.n_unfair, self.min_group_size
+        if k is not None and not is_count(k, least=1):
+            raise ValueError(f"n_components={k!r}: give a whole number from 1, or None")
+        numbers = [*m.values()] if isinstance(m, Mapping) else [m]
+        if not numbers or not all(map(is_count, numbers)):
+            raise ValueError(f"n_unfair={m!r}: give a whole number from 0, or one per attribute")
+        if self.constraint == "covariance" and not any(numbers):
+            raise ValueError(
+                f'n_unfair={m} with constraint="covariance" nulls nothing: use constraint="none"'
+            )
+        if not is_count(size, least=1):
+            raise ValueError(
+                f"min_group_size={size!r}: give a whole number of rows from 1 (no group is too small)"
+            )
+        plain = {str(name): int(number) for name, number in m.items()} if isinstance(m, Mapping) else int(m)
+        object.__setattr__(self, "n_unfair", plain)
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Choices:
+        """Return the choices among the parameters of an estimator."""
+        return cls(**{name: parameters[name] for name in choice_names()})
+
+    def to_parameters(self) -> dict[str, Any]:
+        """Return the choices as the plain values that a `FairSubspace` tells about itself."""
+        return asdict(self)
+
+    @property
+    def nulls_means(self) -> bool:
+        """Whether mean gaps are nulled."""
+        return self.constraint in ("mean", "all")
+
+    @property
+    def nulls_second_moments(self) -> bool:
+        """Whether directions of second-moment gaps are nulled."""
+        return self.constraint in ("covariance", "all")
+
+    def unfair_directions(self, attribute: str) -> int:
+        """Return m of an attribute: the directions to null of each of its second-moment gaps."""
+        if not self.nulls_second_moments:
+            return 0
+        return self.n_unfair.get(attribute, 0) if isinstance(self.n_unfair, Mapping) else self.n_unfair
+
+    def most_directions(self, attribute: str, n_groups: int) -> int:
+        """Return how many directions an attribute of so many groups takes at most.
+
+        G groups have G - 1 independent mean gaps and, one group against the rest, G second-moment gaps (1 if
+        G is 2).
+        """
+        if n_groups < 2:
+            return 0
+        comparisons = n_groups if n_groups > 2 else 1
+        return (n_groups - 1) * self.nulls_means + self.unfair_directions(attribute) * comparisons
+
+
+def choice_names() -> tuple[str, ...]:
+    """Return the names of all choices."""
+    return tuple(field.name for field in fields(Choices))
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
+
+
+def is_count(value: object, least: int = 0) -> bool:
+    """Whether a value is a whole number, not a bool, of at least so much."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least

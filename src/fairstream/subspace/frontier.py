@@ -1,0 +1,137 @@
+"""The price of fairness: what nulling more directions costs in variance, and what gaps it leaves."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fairstream.errors import FairstreamWarning
+from fairstream.linalg import FloatArray
+from fairstream.moments import GroupMoments
+from fairstream.subspace.choices import Choices
+from fairstream.subspace.components import components_for
+from fairstream.subspace.unfair import GapEigenpairs, basis_for, gap_eigenpairs
+
+NOTABLE_RISE = 0.05  # of the gap at the smallest m: smaller rises are an effect of the sample
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """What nulling m directions keeps and leaves.
+
+    Gaps are spectral norms in the embedding, the largest over an attribute's comparisons: |V'f| and
+    |V'(Sigma_in - Sigma_out)V|.
+    """
+
+    n_unfair: int
+    n_removed: int
+    explained_variance_ratio: float
+    mean_gap: Mapping[str, float]
+    covariance_gap: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def frontier(
+    moments: GroupMoments,
+    n_components: int,
+    n_unfair: Iterable[int] | None = None,
+    *,
+    constraint: str = "all",
+    directions: str = "absolute",
+    **others: Any,
+) -> list[FrontierPoint]:
+    """Solve one summary for every m and report variance kept and gaps left.
+
+    Parameters
+    ----------
+    moments : GroupMoments
+        What one pass left.
+    n_components : int
+        k, the same for every point.
+    n_unfair : iterable of int, optional
+        The values of m, applied to every attribute. None: 0 to 10, as far as they leave room for k.
+    constraint, directions, **others
+        As in `solve`.
+
+    Returns
+    -------
+    list of FrontierPoint
+        One per m, in the order given. Warns if an attribute's covariance gap is larger at some m than at a
+        smaller one, by more than 5 % of that at the smallest: "relative" directions of several attributes
+        are not nested, so more of them can leave more.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sex = rng.integers(0, 2, 500)
+    >>> X = rng.normal(size=(500, 6)) * np.where(sex[:, None], [3, 1, 1, 1, 1, 1], 1)
+    >>> points = frontier(GroupMoments(6).update(X, sex), n_components=2, n_unfair=[0, 1])
+    >>> points[1].covariance_gap["sensitive_feature_0"] < points[0].covariance_gap["sensitive_feature_0"]
+    True
+    """
+    choices = Choices(n_components, 1, constraint, directions, **others)
+    first, stop = int(constraint == "covariance"), min(11, moments.n_features)
+    steps = [*range(first, stop)] if n_unfair is None else [int(m) for m in n_unfair]
+    points: list[FrontierPoint] = []
+    eigenpairs: GapEigenpairs | None = None
+    if directions == "absolute" and choices.nulls_second_moments:
+        eigenpairs = gap_eigenpairs(moments, dict.fromkeys(moments.groups, max(steps, default=0)))
+    for m in steps:
+        of_step = replace(choices, n_unfair=m)
+        U = basis_for(moments, of_step, eigenpairs)
+        if n_unfair is None and points and n_components + U.shape[1] > moments.n_features:
+            break
+        V, variances = components_for(moments, U, of_step)
+        total = moments.total_variance
+        ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0
+        mean_gap, covariance_gap = residual_gaps(moments, V)
+        points.append(FrontierPoint(m, U.shape[1], ratio, mean_gap, covariance_gap))
+    _warn_of_rises(points, directions)
+    return points
+
+
+def _warn_of_rises(points: list[FrontierPoint], directions: str) -> None:
+    """Warn if more nulled directions leave a larger gap than fewer did: a frontier is read as if it fell."""
+    ordered = sorted(points, key=lambda point: point.n_unfair)
+    for attribute in ordered[0].covariance_gap if ordered else ():
+        gaps = [point.covariance_gap[attribute] for point in ordered]
+        lows = np.minimum.accumulate(gaps)
+        rises = gaps - lows
+        worst = int(np.argmax(rises))
+        if rises[worst] <= NOTABLE_RISE * gaps[0]:
+            continue
+        best = gaps.index(lows[worst])
+        way_out = 'or take directions="absolute"' if directions == "relative" else "or another n_components"
+        warnings.warn(
+            f"the covariance gap of {attribute!r} rises again: {gaps[best]:.3g} at n_unfair="
+            f"{ordered[best].n_unfair}, {gaps[worst]:.3g} at n_unfair={ordered[worst].n_unfair}; more "
+            f"nulled directions are not fairer here: prefer n_unfair={ordered[best].n_unfair}, {way_out}",
+            FairstreamWarning,
+            stacklevel=3,
+        )
+
+
+def residual_gaps(moments: GroupMoments, V: FloatArray) -> tuple[dict[str, float], dict[str, float]]:
+    """Return, per attribute, the largest mean and covariance gap that the embedding V (d x k) shows.
+
+    Examples
+    --------
+    >>> moments = GroupMoments(2).update(np.array([[0.0, 0], [0, 1], [3, 0], [3, 1]]), [0, 0, 1, 1])
+    >>> residual_gaps(moments, np.eye(2)[:, :1])[0]
+    {'sensitive_feature_0': 3.0}
+    """
+    mean_gap = dict.fromkeys(moments.groups, 0.0)
+    covariance_gap = dict.fromkeys(moments.groups, 0.0)
+    for attribute, group in moments.comparisons():
+        f = moments.mean_gap(attribute, group)
+        mean_gap[attribute] = max(mean_gap[attribute], float(np.linalg.norm(f @ V)))
+        inner = moments.covariance_gap(attribute, group).compress(V)
+        covariance_gap[attribute] = max(covariance_gap[attribute], float(np.linalg.norm(inner, 2)))
+    return mean_gap, covariance_gap
