@@ -133,7 +133,7 @@ def test_frontier_equals_solving_one_by_one():
         f = moments.mean_gap("a0", 0)
         assert point.mean_gap["a0"] >= np.linalg.norm(subspace.components @ f) - 1e-12
         assert set(point.to_dict()) == {
-            "n_unfair", "n_removed", "explained_variance_ratio", "mean_gap", "covariance_gap",
+            "n_unfair", "n_screened", "n_removed", "explained_variance_ratio", "mean_gap", "covariance_gap",
         }  # fmt: skip
 
 

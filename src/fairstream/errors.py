@@ -9,6 +9,10 @@ class FairstreamFileError(ValueError):
     """A model, moments or checkpoint file that cannot be trusted or read."""
 
 
+class NoRoomError(ValueError):
+    """The nulled directions leave no room for the components asked for."""
+
+
 class NotEnoughGroupsError(ValueError):
     """An attribute that shows fewer than two groups, so no gap between groups exists to null."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ import numpy as np
 from fairstream.data.small_groups import MIN_GROUP_SIZE
 
 NUnfair: TypeAlias = int | Mapping[str, int]
+Screen: TypeAlias = int | float | Sequence[str] | None
 
 CONSTRAINTS = ("none", "mean", "covariance", "all")
 DIRECTIONS = ("absolute", "relative")
@@ -33,6 +34,16 @@ class Choices:
         ratio.
     min_group_size : int
         Groups of fewer rows are compared with a warning, and left out of files.
+    screen : int, float or list of str, optional
+        Columns that no component may use, whole one-hot variables at once: so many of those with the largest
+        standardised gap, all whose gap exceeds a limit (a float), or names.
+    guard : float
+        Price of what a nonlinear adversary reads from the scores, in shares of the best variance; 0 asks for
+        no guard. It needs moments with a sample of rows.
+    keep_target : float
+        With a guard, price of what the adversary reads of the target, to be kept.
+    guard_seed : int
+        Seed of the guard's draws.
 
     Examples
     --------
@@ -48,6 +59,10 @@ class Choices:
     constraint: str = "all"
     directions: str = "absolute"
     min_group_size: int = MIN_GROUP_SIZE
+    screen: Screen = None
+    guard: float = 0.0
+    keep_target: float = 0.0
+    guard_seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice("constraint", self.constraint, CONSTRAINTS)
@@ -66,13 +81,26 @@ class Choices:
             raise ValueError(
                 f"min_group_size={size!r}: give a whole number of rows from 1 (no group is too small)"
             )
+        _check_screen(self.screen)
+        for name in ("guard", "keep_target"):
+            price = getattr(self, name)
+            if (
+                isinstance(price, bool)
+                or not isinstance(price, int | float | np.number)
+                or not 0 <= price < np.inf
+            ):
+                raise ValueError(f"{name}={price!r}: give a price from 0, such as 1.0")
+        if self.keep_target and not self.guard:
+            raise ValueError(f"keep_target={self.keep_target!r} has no meaning without guard: set guard too")
+        if not is_count(self.guard_seed):
+            raise ValueError(f"guard_seed={self.guard_seed!r}: give a whole number from 0")
         plain = {str(name): int(number) for name, number in m.items()} if isinstance(m, Mapping) else int(m)
         object.__setattr__(self, "n_unfair", plain)
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Choices:
         """Return the choices among the parameters of an estimator."""
-        return cls(**{name: parameters[name] for name in choice_names()})
+        return cls(**{name: parameters[name] for name in choice_names() if name in parameters})
 
     def to_parameters(self) -> dict[str, Any]:
         """Return the choices as the plain values that a `FairSubspace` tells about itself."""
@@ -115,6 +143,18 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
+
+
+def _check_screen(screen: object) -> None:
+    """Refuse what is no number of columns, no limit and no list of names."""
+    limit = isinstance(screen, float) and 0 < screen < np.inf
+    names = isinstance(screen, list | tuple) and len(screen) > 0
+    names = names and all(isinstance(name, str) for name in screen)  # type: ignore[attr-defined]
+    if not (screen is None or is_count(screen) or limit or names):
+        raise ValueError(
+            f"screen={screen!r}: give a number of columns from 0, a limit above 0 such as 0.5, or a list of "
+            "column names"
+        )
 
 
 def is_count(value: object, least: int = 0) -> bool:

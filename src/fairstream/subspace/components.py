@@ -7,18 +7,23 @@ leading eigenvectors of (I - UU') Sigma (I - UU').
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fairstream.errors import FairstreamWarning
+from fairstream.errors import FairstreamWarning, NoRoomError
 from fairstream.linalg import FloatArray
 from fairstream.linalg.eigen import leading_outside
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, NUnfair
+from fairstream.subspace.guard import GuardResult, guarded_from
 from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.screen import screened_features
 from fairstream.subspace.unfair import (
+    GapEigenpairs,
     basis_for,
     directions_taken,
     small_group_directions,
@@ -98,11 +103,11 @@ def _check_room(n_components: int, removed: int, n_features: int, shares: str, w
             f"n_components={n_components} with n_features={n_features}: give a whole number from 1 to {room}"
         )
     if room < 1:
-        raise ValueError(
+        raise NoRoomError(
             f"the {removed} unfair directions fill all of n_features={n_features}{shares} and leave no room "
             f"for any component: {ways_out}"
         )
-    raise ValueError(
+    raise NoRoomError(
         f"n_components={n_components} and {removed} unfair directions do not fit into "
         f"n_features={n_features}{shares}: lower n_components to {room}, or {ways_out}"
     )
@@ -151,8 +156,86 @@ def solve(
     return subspace_for(moments, choices, feature_names)
 
 
+@dataclass(frozen=True)
+class Solution:
+    """What choices come to: the nulled directions, the components, and how they were found."""
+
+    U: FloatArray
+    V: FloatArray
+    variances: FloatArray
+    n_screened: int = 0
+    guarded: GuardResult | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a model tells beside its choices."""
+        facts: dict[str, Any] = {"n_screened": self.n_screened} if self.n_screened else {}
+        if self.guarded is not None:
+            facts |= {"guard_slope": self.guarded.slope, "guard_converged": self.guarded.converged}
+        return facts
+
+
+def solution_for(
+    moments: GroupMoments,
+    choices: Choices,
+    eigenpairs: GapEigenpairs | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Solution:
+    """Return U and V for checked choices.
+
+    Screened columns are taken out first, so that no nulled direction is spent on them: the components are
+    exactly zero there.
+    """
+    screened = screened_features(moments, choices.screen)
+    kept = np.setdiff1d(np.arange(moments.n_features), screened)
+    within = moments.selected(kept) if screened.size else moments
+    U = basis_for(within, choices, eigenpairs)
+    # Before the components: if no room is left for them, small groups may be why.
+    warn_of_small_groups(moments.group_counts, choices, U.shape[1])
+    V, variances = components_for(within, U, choices)
+    guarded = None
+    if choices.guard:
+        guarded = guarded_from(
+            within,
+            U,
+            V,
+            strength=choices.guard,
+            keep=choices.keep_target,
+            seed=choices.guard_seed,
+            progress=progress,
+        )
+        V = guarded.components
+        variances = np.maximum(np.diag(within.covariance().compress(V)), 0.0)
+        _warn_of_slope(guarded)
+    if screened.size:
+        U, V = (_spread(A, kept, moments.n_features) for A in (U, V))
+        axes = np.zeros((moments.n_features, screened.size), dtype=U.dtype)
+        axes[screened, np.arange(screened.size)] = 1
+        U = np.hstack([axes, U])
+    return Solution(U, V, variances, int(screened.size), guarded)
+
+
+def _spread(A: FloatArray, kept: NDArray[np.intp], n_features: int) -> FloatArray:
+    """Return A with rows of zeros for the features that are not kept."""
+    spread = np.zeros((n_features, A.shape[1]), dtype=A.dtype)
+    spread[kept] = A
+    return spread
+
+
+def _warn_of_slope(guarded: GuardResult) -> None:
+    if not guarded.converged:
+        warnings.warn(
+            f"the guard has not converged: its last steps still rise {guarded.slope:.0%} as steeply as the "
+            "first; ask for a weaker guard, or keep a larger sample",
+            FairstreamWarning,
+            stacklevel=5,
+        )
+
+
 def subspace_for(
-    moments: GroupMoments, choices: Choices, feature_names: tuple[str, ...] | None = None
+    moments: GroupMoments,
+    choices: Choices,
+    feature_names: tuple[str, ...] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> FairSubspace:
     """Return the fair subspace of `solve` for checked choices."""
     n = moments.n_rows
@@ -161,11 +244,9 @@ def subspace_for(
             f"n_samples={n}: at least two rows are needed to see any variance; a sample_weight counts as "
             "repetition, so weights should sum to about the number of rows"
         )
-    U = basis_for(moments, choices)
+    found = solution_for(moments, choices, progress=progress)
+    U, V, variances = found.U, found.V, found.variances
     counts = moments.group_counts
-    # Before the components: if no room is left for them, small groups may be why.
-    warn_of_small_groups(counts, choices, U.shape[1])
-    V, variances = components_for(moments, U, choices)
     _warn_of_scales(moments, U, variances)
     _warn_of_losses(moments, variances)
     from_small = small_group_directions(counts, choices)
@@ -189,6 +270,7 @@ def subspace_for(
             "solver": "exact" if moments.rank is None else "sketch",
             "rank": moments.rank,
             **({"small_group_directions": from_small} if from_small else {}),
+            **found.facts(),
             **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )

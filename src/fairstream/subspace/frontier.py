@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fairstream.errors import FairstreamWarning
+from fairstream.errors import FairstreamWarning, NoRoomError
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
-from fairstream.subspace.choices import Choices
-from fairstream.subspace.components import components_for
-from fairstream.subspace.unfair import GapEigenpairs, basis_for, gap_eigenpairs
+from fairstream.subspace.choices import Choices, Screen, is_count
+from fairstream.subspace.components import solution_for
+from fairstream.subspace.screen import screened_features
+from fairstream.subspace.unfair import GapEigenpairs, gap_eigenpairs
 
 NOTABLE_RISE = 0.05  # of the gap at the smallest m: smaller rises are an effect of the sample
 
@@ -28,6 +29,7 @@ class FrontierPoint:
     """
 
     n_unfair: int
+    n_screened: int
     n_removed: int
     explained_variance_ratio: float
     mean_gap: Mapping[str, float]
@@ -45,6 +47,7 @@ def frontier(
     *,
     constraint: str = "all",
     directions: str = "absolute",
+    screen: Screen | Iterable[int] = None,
     **others: Any,
 ) -> list[FrontierPoint]:
     """Solve one summary for every m and report variance kept and gaps left.
@@ -59,13 +62,15 @@ def frontier(
         The values of m, applied to every attribute. None: 0 to 10, as far as they leave room for k.
     constraint, directions, **others
         As in `solve`.
+    screen : int, float, list of str, or list or range of int, optional
+        As in `solve`; several numbers of columns give a curve each.
 
     Returns
     -------
     list of FrontierPoint
         One per m, in the order given. Warns if an attribute's covariance gap is larger at some m than at a
-        smaller one, by more than 5 % of that at the smallest: "relative" directions of several attributes
-        are not nested, so more of them can leave more.
+        smaller one, by more than 5 % of that at the smallest: the components that take the place of nulled
+        ones may show a gap of their own.
 
     Examples
     --------
@@ -76,24 +81,40 @@ def frontier(
     >>> points[1].covariance_gap["sensitive_feature_0"] < points[0].covariance_gap["sensitive_feature_0"]
     True
     """
-    choices = Choices(n_components, 1, constraint, directions, **others)
-    first, stop = int(constraint == "covariance"), min(11, moments.n_features)
+    several = isinstance(screen, range | list | tuple) and all(map(is_count, screen))
+    screens: Any = screen if several else [screen]
+    points: list[FrontierPoint] = []
+    for number in screens:
+        choices = Choices(n_components, 1, constraint, directions, screen=number, **others)
+        curve = _curve(moments, choices, n_unfair)
+        _warn_of_rises(curve, directions)
+        points += curve
+    return points
+
+
+def _curve(moments: GroupMoments, choices: Choices, n_unfair: Iterable[int] | None) -> list[FrontierPoint]:
+    """Return the points of all m for one screen."""
+    assert choices.n_components is not None
+    first, stop = int(choices.constraint == "covariance"), min(11, moments.n_features)
     steps = [*range(first, stop)] if n_unfair is None else [int(m) for m in n_unfair]
+    screened = screened_features(moments, choices.screen)
     points: list[FrontierPoint] = []
     eigenpairs: GapEigenpairs | None = None
-    if directions == "absolute" and choices.nulls_second_moments:
-        eigenpairs = gap_eigenpairs(moments, dict.fromkeys(moments.groups, max(steps, default=0)))
+    if choices.directions == "absolute" and choices.nulls_second_moments:
+        kept = np.setdiff1d(np.arange(moments.n_features), screened)
+        within = moments.selected(kept) if screened.size else moments
+        eigenpairs = gap_eigenpairs(within, dict.fromkeys(moments.groups, max(steps, default=0)))
     for m in steps:
-        of_step = replace(choices, n_unfair=m)
-        U = basis_for(moments, of_step, eigenpairs)
-        if n_unfair is None and points and n_components + U.shape[1] > moments.n_features:
-            break
-        V, variances = components_for(moments, U, of_step)
+        try:
+            found = solution_for(moments, replace(choices, n_unfair=m), eigenpairs)
+        except NoRoomError:
+            if n_unfair is None and points:
+                break
+            raise
         total = moments.total_variance
-        ratio = min(float(variances.sum()) / total, 1.0) if total > 0 else 0.0
-        mean_gap, covariance_gap = residual_gaps(moments, V)
-        points.append(FrontierPoint(m, U.shape[1], ratio, mean_gap, covariance_gap))
-    _warn_of_rises(points, directions)
+        ratio = min(float(found.variances.sum()) / total, 1.0) if total > 0 else 0.0
+        mean_gap, covariance_gap = residual_gaps(moments, found.V)
+        points.append(FrontierPoint(m, found.n_screened, found.U.shape[1], ratio, mean_gap, covariance_gap))
     return points
 
 

@@ -210,6 +210,8 @@ def guarded_from(
     GuardResult
         Its components are d x k.
     """
+    if not moments.groups:
+        raise ValueError("guard has no groups to hide: pass sensitive_features")
     if moments.sample is None or not len(moments.sample):
         raise ValueError("guard needs a sample of rows: collect the moments with sample=4096 or so")
     sampled, covariance = moments.sample.rows(), moments.covariance()
@@ -222,8 +224,6 @@ def guarded_from(
             attributes.append(
                 GuardedAttribute(name, tuple(codes), tuple(_shares(sampled.weights[c]) for c in codes))
             )
-    if not attributes:
-        raise ValueError("guard has no groups to hide: pass sensitive_features")
     X = np.asarray(sampled.X, dtype=np.float64) - moments.mean()
     inside = orthonormalise(covariance.coordinates(U.astype(np.float64)))
     target = None

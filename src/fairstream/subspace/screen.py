@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from fairstream.data.schema import Schema
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
-
-Screen = int | float | Sequence[str] | None
+from fairstream.subspace.choices import Screen
 
 
 def standardised_gaps(moments: GroupMoments) -> FloatArray:
@@ -68,8 +67,7 @@ def screened_features(moments: GroupMoments, screen: Screen) -> NDArray[np.intp]
     >>> screened_features(GroupMoments(3).update(X, [0, 0, 1, 1]), 1)
     array([0])
     """
-    check_screen(screen)
-    if screen is None or (not isinstance(screen, str) and isinstance(screen, int) and screen == 0):
+    if screen is None or screen == 0:
         return np.zeros(0, dtype=np.intp)
     ranked = ranked_variables(moments)
     if isinstance(screen, int | np.integer):
@@ -85,20 +83,6 @@ def screened_features(moments: GroupMoments, screen: Screen) -> NDArray[np.intp]
     if len(features) == moments.n_features:
         raise ValueError(f"screen={screen!r} leaves out all {moments.n_features} features: ask for less")
     return features
-
-
-def check_screen(screen: object) -> None:
-    """Refuse what is no number, no limit and no list of names."""
-    whole = isinstance(screen, int | np.integer) and not isinstance(screen, bool) and screen >= 0
-    limit = isinstance(screen, float) and screen > 0
-    names = (
-        isinstance(screen, list | tuple) and len(screen) > 0 and all(isinstance(name, str) for name in screen)
-    )
-    if not (screen is None or whole or limit or names):
-        raise ValueError(
-            f"screen={screen!r}: give a number of columns from 0, a limit above 0 such as 0.5, or a list of "
-            "column names"
-        )
 
 
 def _named(moments: GroupMoments, variables: dict[str, slice], names: Sequence[str]) -> list[slice]:
