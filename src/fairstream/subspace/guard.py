@@ -242,6 +242,7 @@ def guarded_from(
         target=target,
         keep=keep,
         adversary=adversary,
+        rows=min(ROWS, len(X)),
         seed=seed,
         progress=progress,
     )
