@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.groups import compared
-from fairstream.power.products import Codes
 
 CONSTRAINTS = ("none", "mean", "covariance", "all")
 ON_EMPTY_GROUP = ("extend", "zero")
@@ -156,7 +155,7 @@ class PowerPlan:
     def stretches(
         self,
         n_rows: int,
-        codes: Codes,
+        codes: Mapping[str, NDArray[np.intp]],
         *,
         step: int,
         open_rows: int,
