@@ -26,7 +26,7 @@ from fairstream.linalg.threads import (
 )
 
 _PANEL = 1_024
-_SPARSE_PANEL = 64  # columns of a product taken at a time
+_SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
 MIN_SLICE_ROWS = 64
@@ -192,6 +192,7 @@ class SparseRows:
         self.centred[np.abs(self.centred) <= rounding] = 0
         # The other columns where some row has an entry, and X without all others: few, as rows are few.
         self.columns = np.flatnonzero((filled > 0) & ~well_filled)
+        self.used = slice(None) if self.columns.size == n_features else self.columns
         self.entries = _columns_of(X, self.columns)
         if scale is not None:
             self.centred *= self.scale[:, None]
@@ -202,7 +203,7 @@ class SparseRows:
         self.elsewhere = elsewhere.astype(dtype)
 
     def gram(self) -> FloatArray:
-        along_origin = self.entries @ self.origin[self.columns]
+        along_origin = self.entries @ self.origin[self.used]
         cross = np.outer(along_origin, self.scale)
         gram: FloatArray = (self.entries @ self.entries.T).toarray()
         shift = float(self.origin @ self.origin)
@@ -229,16 +230,20 @@ class SparseRows:
 
     def dot(self, A: FloatArray) -> FloatArray:
         product = np.empty((self.entries.shape[0], len(A)))
+        near, along = self.origin[self.used], (A @ self.elsewhere.astype(A.dtype)).astype(np.float64)
         for part in row_slices(len(A), _SPARSE_PANEL):  # A is never copied whole
-            used = A[part].T[self.columns].astype(np.float64)
-            along = self.origin[self.columns] @ used + A[part] @ self.elsewhere.astype(A.dtype)
-            product[:, part] = np.asarray(self.entries @ used) - np.outer(self.scale, along)
-            product[:, part] += self.centred @ A[part].T[self.well_filled].astype(np.float64)
+            used = np.ascontiguousarray(A[part, self.used].T, dtype=np.float64)
+            product[:, part] = self.entries @ used
+            along[part] += near @ used
+        product -= np.outer(self.scale, along)
+        if self.well_filled.size:
+            product += self.centred @ A.T[self.well_filled].astype(np.float64)
         return product
 
     def combine(self, T: FloatArray) -> FloatArray:
         combined = np.outer((T @ self.scale).astype(self.dtype), -self.elsewhere)
-        self._add_used(T, combined)
+        for part in row_slices(len(T), _SPARSE_PANEL):
+            self._add_used(T[part], combined[part])
         return combined
 
     def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
@@ -247,22 +252,23 @@ class SparseRows:
         return combined
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
-        along = (T @ self.scale).astype(out.dtype)
-        add_product(out.T, -self.elsewhere.astype(out.dtype)[:, None], along[None])
+        if self.elsewhere.any():
+            along = (T @ self.scale).astype(out.dtype)
+            add_product(out.T, -self.elsewhere.astype(out.dtype)[:, None], along[None])
         for part in row_slices(len(T), _SPARSE_PANEL):
             self._add_used(T[part], out[part])
 
     def squares(self) -> float:
         data, shift = self.entries.data, float(self.origin @ self.origin)
-        along_origin = self.entries @ self.origin[self.columns]
+        along_origin = self.entries @ self.origin[self.used]
         size = float(data @ data - 2 * (self.scale @ along_origin) + (self.scale @ self.scale) * shift)
         return size + float(np.einsum("ij,ij->", self.centred, self.centred))
 
     def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
         """Add T R in the columns that have entries, the origin taken off in float64."""
-        added = np.asarray(self.entries.T @ T.T.astype(np.float64)).T
-        added -= np.outer(T @ self.scale, self.origin[self.columns])
-        combined[:, self.columns] += added.astype(combined.dtype)
+        added = np.asarray(self.entries.T @ T.T.astype(np.float64))
+        added -= self.origin[self.used][:, None] * (T @ self.scale)
+        combined[:, self.used] += added.T.astype(combined.dtype, copy=False)
         combined[:, self.well_filled] += (T @ self.centred).astype(combined.dtype)
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:

@@ -425,8 +425,7 @@ def leading_directions(total: FloatArray, rank: int) -> FloatArray:
     Q[:, :rank] = np.eye(size, rank)  # the last cut's choice comes first in the basis
     with small_lapack():
         for _ in range(4):  # each with its QR: what leads by far would drown the others in float32
-            Q = (Q.T @ S).T  # Fortran-ordered; S is symmetric
-            orthonormalise_in_place(Q)
+            Q = scipy.linalg.qr(S @ Q, mode="economic", check_finite=False, overwrite_a=True)[0]
         _, axes = scipy.linalg.eigh(Q.T @ S @ Q, check_finite=False, driver="evd")
     return _orthonormal(Q @ axes[:, ::-1][:, :rank])
 

@@ -188,10 +188,17 @@ def _read(X: Matrix, codes: Codes, reading: Reading, products: FloatArray) -> Ro
         squares = rows.squares()
         if not squares <= 1e-12 * float(np.finfo(dtype).max):  # NaN, infinity, or a number too large
             check_values(slab.data if sparse else slab, dtype)
-        members = reading.members(local, slab.shape[0])
-        found.add(members, rows.combine(members.T), squares)
-        if len(products):
-            rows.add_combined(reading.weighed(rows.dot(reading.Q.T), local).T, products)
+        members, p = reading.members(local, slab.shape[0]), len(products)
+        weighed = reading.weighed(rows.dot(reading.Q.T), local)
+        if (
+            not sparse and p + reading.n_slots <= FEW_COLUMNS
+        ):  # one product for both, while the rows are in the cache
+            both = rows.combine(np.hstack([weighed, members]).T)
+            products += both[:p]
+            found.add(members, both[p:], squares)
+        else:
+            rows.add_combined(weighed.T, products)
+            found.add(members, rows.combine(members.T), squares)
     return found
 
 
