@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from fairstream.linalg import blas_threads
+from fairstream.linalg.products import slice_rows
 from fairstream.power import FairPowerMethod
-from fairstream.power.products import slice_rows
-from fairstream.power.reading import FEW_COLUMNS
+from fairstream.power.step import FEW_COLUMNS
 
 LIMIT = 1.5
 STEPS = (2, 2)

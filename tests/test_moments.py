@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, solve, unfair_basis
 from fairstream.linalg import memory, principal_angles, top_eigenpairs
+from fairstream.linalg.products import centred_rows
 from fairstream.moments import sketch, summary
-from fairstream.moments.rows import centred_rows
 from fairstream.moments.sketch import best_directions, leading_directions
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
@@ -429,9 +429,10 @@ def test_float32_basis_stays_orthonormal_on_images(rank, block):
 def test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees(monkeypatch):
     def trusting(B, Q):
         Q -= (Q @ B.T) @ B
-        return np.concatenate([B, sketch.reorthonormalise(Q)[0]])
+        lower = np.linalg.cholesky((Q @ Q.T).astype(float))
+        return np.concatenate([B, np.linalg.inv(lower).astype(Q.dtype) @ Q])
 
-    monkeypatch.setattr(sketch, "_tidy_new_rows", trusting)
+    monkeypatch.setattr(sketch, "_with_new_rows", trusting)
     monkeypatch.setattr("fairstream.moments.sketch.is_orthonormal", lambda basis: True)
     assert worst_basis(image_like(800), 400, 72) > 1e-2
 
@@ -455,7 +456,7 @@ def test_rows_prepared_ahead_in_a_second_thread_change_nothing(monkeypatch, weig
     assert np.allclose(*gaps, atol=1e-6)  # the cut is chosen in float32
 
     # The control: without the move the same rows give something else.
-    monkeypatch.setattr("fairstream.moments.rows.DenseRows.recentred", lambda self, origin: self)
+    monkeypatch.setattr("fairstream.linalg.products.DenseRows.recentred", lambda self, origin: self)
     wrong = GroupMoments(40, rank=10).update(X, a, weights)
     assert not np.allclose(wrong.covariance().to_dense(), alone.covariance().to_dense(), atol=1e-9)
 

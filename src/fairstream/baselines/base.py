@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fairstream.data.alignment import paired
 from fairstream.data.groups import UNKNOWN, GroupColumn, encode_groups
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.linalg import FloatArray, project_out, top_eigenvectors
+from fairstream.linalg import FloatArray
 
 Array = FloatArray
 Learned = dict[str, Any]
@@ -209,20 +209,6 @@ def spread(X: Array, ddof: int = 0) -> Array:
     deviation = X.std(axis=0, ddof=ddof)
     constant = deviation <= 10 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
     return np.where(constant, 1.0, deviation)
-
-
-def components_outside(nulled: Array, covariance: Array, k: int) -> Array:
-    """Return the k leading eigenvectors (d x k) of the covariance inside the complement of `nulled` (d x j).
-
-    Examples
-    --------
-    >>> components_outside(np.array([[1.0], [0.0], [0.0]]), np.diag([3.0, 2.0, 1.0]), 1).T.round(6) + 0.0
-    array([[0., 1., 0.]])
-    """
-    projected = project_out(nulled, project_out(nulled, covariance).T)
-    # Nulled directions get an eigenvalue below every other, so that a low-rank covariance cannot let them in.
-    penalty = 1.0 + float(np.trace(covariance))
-    return top_eigenvectors(projected - penalty * (nulled @ nulled.T), k)[1]
 
 
 def _count(groups: dict[str, GroupColumn]) -> dict[str, dict[Hashable, int]]:

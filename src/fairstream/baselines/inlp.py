@@ -14,12 +14,18 @@ from fairstream.baselines.base import (
     GroupedRows,
     Learned,
     LinearFairTransformer,
-    components_outside,
     learned_linear,
     scatter,
 )
 from fairstream.baselines.probe import warn_if_readable
-from fairstream.linalg import fix_signs, orthonormalise, project_out, top_eigenvectors
+from fairstream.linalg import (
+    SymmetricOperator,
+    fix_signs,
+    leading_outside,
+    orthonormalise,
+    project_out,
+    top_eigenvectors,
+)
 
 
 class INLP(LinearFairTransformer):
@@ -115,7 +121,7 @@ class INLP(LinearFairTransformer):
         if self.variant == "paper":
             V = _any_eigenvectors(nulled, k, random)
         else:
-            V = components_outside(nulled, scatter(rows.X), k)
+            V = leading_outside(SymmetricOperator(scatter(rows.X)), nulled, k)
         warn_if_readable(rows, V.T, "raise max_rounds or lower n_components")
         return learned_linear(fix_signs(V).T, mean, nulled_=nulled.T, n_rounds_=n_rounds)
 

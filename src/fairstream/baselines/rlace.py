@@ -16,13 +16,12 @@ from fairstream.baselines.base import (
     GroupedRows,
     Learned,
     LinearFairTransformer,
-    components_outside,
     learned_linear,
     scatter,
 )
 from fairstream.baselines.fantope import symmetric, to_fantope
 from fairstream.baselines.probe import warn_if_readable
-from fairstream.linalg import fix_signs, top_eigenvectors
+from fairstream.linalg import SymmetricOperator, fix_signs, leading_outside, top_eigenvectors
 
 
 class RLACE(LinearFairTransformer):
@@ -135,8 +134,10 @@ class RLACE(LinearFairTransformer):
         target = np.isin(members, second).astype(np.float64)
         game = self._play(rows.X[members] - mean, target, rank)
         nulled = _leading(game.P, rank)
-        covariance = np.zeros((d, d)) if self.variant == "paper" else scatter(rows.X)
-        V = components_outside(nulled, covariance, k)
+        if self.variant == "paper":  # any directions outside
+            V = top_eigenvectors(-nulled @ nulled.T, k)[1]
+        else:
+            V = leading_outside(SymmetricOperator(scatter(rows.X)), nulled, k)
         warn_if_readable(rows, V.T, "raise max_iter or rank")
         return learned_linear(
             fix_signs(V).T, mean, nulled_=nulled.T, accuracy_=game.accuracy, n_iter_=game.n_iter

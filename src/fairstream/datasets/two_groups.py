@@ -14,7 +14,14 @@ from typing import Literal
 import numpy as np
 import scipy.optimize
 
-from fairstream.linalg import FloatArray, eigh, fix_signs, orthonormalise, project_out, top_eigenvectors
+from fairstream.linalg import (
+    FloatArray,
+    SymmetricOperator,
+    leading_outside,
+    orthonormalise,
+    spectrum_outside,
+    top_eigenvectors,
+)
 
 Distribution = Literal["gaussian", "uniform", "rademacher"]
 
@@ -196,10 +203,8 @@ class TwoGroups:
                 f"n_components is {n_components} and {U.shape[1]} directions are nulled, the stream has {d} "
                 "features: lower n_components or n_unfair"
             )
-        fair = project_out(U, project_out(U, self.covariance).T)
-        kappa, Q = eigh((fair + fair.T) / 2)
-        V = fix_signs(project_out(U, Q[:, ::-1][:, :n_components]))
-        return Population(U, V, np.abs(values), np.maximum(kappa[::-1], 0.0), self.covariance)
+        V = leading_outside(SymmetricOperator(self.covariance), U, n_components)
+        return Population(U, V, np.abs(values), spectrum_outside(self.covariance, U), self.covariance)
 
 
 def _gaussian_sigma(spectrum: FloatArray) -> float:

@@ -1,12 +1,11 @@
 """Linear algebra that knows nothing of groups: bases, eigenvectors, operators, distances, threads."""
 
+from fairstream.linalg.arrays import FloatArray, is_finite
 from fairstream.linalg.bases import (
-    FloatArray,
     fix_signs,
-    is_finite,
-    orthonormal_complement_part,
     orthonormalise,
     orthonormalise_in_place,
+    orthonormalise_outside,
     principal_angles,
     project_out,
 )
@@ -14,11 +13,13 @@ from fairstream.linalg.eigen import (
     check_finite_matrix,
     eigh,
     leading_outside,
+    spectrum_outside,
     top_eigenpairs,
     top_eigenvectors,
 )
 from fairstream.linalg.symmetric import SymmetricOperator, plus_rank_one
 from fairstream.linalg.threads import (
+    add_product,
     beside,
     blas_threads,
     in_threads,
@@ -31,6 +32,7 @@ from fairstream.linalg.threads import (
 __all__ = [
     "FloatArray",
     "SymmetricOperator",
+    "add_product",
     "beside",
     "blas_threads",
     "check_finite_matrix",
@@ -40,14 +42,15 @@ __all__ = [
     "inner_product",
     "is_finite",
     "leading_outside",
-    "orthonormal_complement_part",
     "orthonormalise",
     "orthonormalise_in_place",
+    "orthonormalise_outside",
     "plus_rank_one",
     "principal_angles",
     "project_out",
     "shares",
     "small_lapack",
+    "spectrum_outside",
     "top_eigenpairs",
     "top_eigenvectors",
     "wide_product",

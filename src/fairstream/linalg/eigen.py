@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from fairstream.linalg.bases import FloatArray, fix_signs, is_finite, orthonormal_complement_part
+from fairstream.linalg.arrays import FloatArray, is_finite
+from fairstream.linalg.bases import fix_signs_in_place, orthonormalise_outside, project_out
 from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.linalg.threads import small_lapack
 
@@ -79,8 +80,30 @@ def leading_outside(covariance: SymmetricOperator, U: FloatArray, k: int) -> Flo
     array([0., 1., 0.])
     """
     if covariance.basis is None:
-        return fix_signs(_leading_dense(covariance, U.astype(np.float64, copy=False), k))
-    return fix_signs(_leading_sketched(covariance, U.astype(covariance.basis[0].dtype, copy=False), k))
+        U = U.astype(np.float64, copy=False)
+        V = _leading_dense(covariance, U, k)
+    else:
+        U = U.astype(covariance.basis[0].dtype, copy=False)
+        V = _leading_sketched(covariance, U, k)
+    # If variance runs out fixed directions fill up. The data says nothing about those; taking them from
+    # rounding noise would make the result depend on luck.
+    filling = np.random.default_rng(0).standard_normal((len(U), k - V.shape[1])).astype(V.dtype)
+    V = np.asfortranarray(np.hstack([V, filling]))
+    orthonormalise_outside(U, V)
+    fix_signs_in_place(V)
+    return V
+
+
+def spectrum_outside(Sigma: FloatArray, U: FloatArray) -> FloatArray:
+    """Return the eigenvalues of (I - UU') Sigma (I - UU'), largest first, for a dense covariance.
+
+    Examples
+    --------
+    >>> spectrum_outside(np.diag([3.0, 2.0, 1.0]), np.eye(3)[:, :1])
+    array([2., 1., 0.])
+    """
+    outside = project_out(U, project_out(U, Sigma).T)
+    return np.maximum(eigh((outside + outside.T) / 2)[0][::-1], 0.0)
 
 
 def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
@@ -97,19 +120,7 @@ def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> Floa
     else:
         values, V = eigh(projected)
     values, V = values[::-1][:k], V[:, ::-1][:, :k]
-    return _filled_up(U, V[:, values > NO_VARIANCE * bottom], k)
-
-
-def _filled_up(U: FloatArray, V: FloatArray, k: int) -> FloatArray:
-    """Orthonormalise V outside U, with k columns: where variance runs out, fixed directions fill up.
-
-    The data says nothing about those; taking them from rounding noise would make the result depend on luck.
-    """
-    missing = k - V.shape[1]
-    if missing > 0:
-        rest = np.random.default_rng(0).standard_normal((len(U), missing)).astype(V.dtype)
-        V = np.hstack([V, rest])
-    return orthonormal_complement_part(U, V)
+    return V[:, values > NO_VARIANCE * bottom]
 
 
 def _leading_sketched(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
@@ -124,5 +135,4 @@ def _leading_sketched(covariance: SymmetricOperator, U: FloatArray, k: int) -> F
     bottom = max(covariance.trace(), np.finfo(float).tiny)
     inner = inner[:, variances > NO_VARIANCE * bottom]
     chosen = (vectors[:, usable] / lengths) @ inner[:, ::-1][:, :k]
-    V = covariance.expand(chosen) - U @ (inside.T @ chosen).astype(U.dtype)
-    return _filled_up(U, V, k)
+    return covariance.expand(chosen) - U @ (inside.T @ chosen).astype(U.dtype)

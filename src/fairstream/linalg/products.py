@@ -1,11 +1,351 @@
-"""The numbers of a block's rows: what they must be, and the products that are taken with them."""
+"""The rows of a block about an origin: the only code that touches their numbers.
+
+`DenseRows` and `SparseRows` stand for the b x d matrix R = diag(scale) (X - 1 origin'), where scale is the
+square root of the row weights: one cast for dense input, implicit centring for sparse input. Every product
+with R that the moments and the power method need is one BLAS-3 (or sparse) call.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
+
+from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.threads import (
+    add_product,
+    in_threads,
+    inner_product,
+    shares,
+    small_lapack,
+    wide_product,
+)
+
+_PANEL = 1_024
+_SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
+WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
+SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
+MIN_SLICE_ROWS = 64
+MAX_SLICE_ROWS = 4096
+FULL_SPEED_ROWS = 512
+SLICE_BYTES = 2**22
+
+
+class CentredRows(Protocol):
+    """What the moments and the power method ask of the rows R of a block."""
+
+    def gram(self) -> FloatArray:
+        """Return R R' (b x b)."""
+
+    def dot(self, A: FloatArray) -> FloatArray:
+        """Return R A' (b x w) for the rows A (w x d)."""
+
+    def combine(self, T: FloatArray) -> FloatArray:
+        """Return T R (t x d) for T (t x b)."""
+
+    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
+        """Return M B + T R (t x d) for M (t x w), B (w x d) and T (t x b)."""
+
+    def add_combined(self, T: FloatArray, out: FloatArray) -> None:
+        """Add T R to `out` (t x d, C-ordered) on its own memory."""
+
+    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
+        """Return R_g' R_g (d x d) for some of the rows."""
+
+    def squares(self) -> float:
+        """Return the sum of all squares of R."""
+
+    def in_double(self) -> CentredRows:
+        """Return the same rows for products in float64."""
+
+
+class DenseRows:
+    """R in memory, cast once; a uint8 block becomes float here and nowhere else.
+
+    With a `buffer` (at least b x d, C-ordered) R lies in its first rows, else in memory of its own.
+    """
+
+    def __init__(
+        self,
+        X: NDArray[Any],
+        origin: FloatArray,
+        scale: FloatArray | None,
+        dtype: Any,
+        buffer: FloatArray | None = None,
+    ) -> None:
+        self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
+        self.origin = origin.astype(dtype)
+        self.scale = None if scale is None else scale[:, None].astype(dtype)
+        self._gram: FloatArray | None = None
+
+        def fill(rows: slice) -> None:
+            with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
+                np.subtract(X[rows], self.origin, out=self.R[rows], casting="unsafe")
+            if self.scale is not None:
+                self.R[rows] *= self.scale[rows]
+
+        in_threads(fill, shares(len(X), X.size))
+
+    def gram(self) -> FloatArray:
+        if self._gram is None:
+            self._gram = inner_product(self.R.T, self.R.T)
+        return self._gram
+
+    def recentred(self, origin: FloatArray) -> DenseRows:
+        """Move to another origin, on the same memory; the Gram matrix too if that is quick."""
+        delta = origin.astype(self.R.dtype) - self.origin
+        self.origin = self.origin + delta
+        scale = np.ones((len(self.R), 1), dtype=self.R.dtype) if self.scale is None else self.scale
+        if self._gram is not None:
+            length = float(delta @ delta)
+            cross = np.outer(self.R @ delta, scale)
+            self._gram -= cross + cross.T
+            self._gram += (scale @ scale.T) * length
+            if length * float(np.square(scale).max(initial=0.0)) > np.diag(self._gram).max(initial=0.0) / 16:
+                self._gram = None  # what is left of it is small beside what was taken away: mostly rounding
+
+        def move(rows: slice) -> None:
+            self.R[rows] -= delta if self.scale is None else self.scale[rows] * delta
+
+        in_threads(move, shares(len(self.R), self.R.size))
+        return self
+
+    def in_double(self) -> DenseRows:
+        double = copy.copy(self)
+        double.R, double._gram = self.R.astype(np.float64), None
+        return double
+
+    def dot(self, A: FloatArray) -> FloatArray:
+        return inner_product(self.R.T, A.T)
+
+    def combine(self, T: FloatArray) -> FloatArray:
+        T = T.astype(self.R.dtype, copy=False)
+        return wide_product(T, self.R) if len(self.R) < self.R.shape[1] else inner_product(T.T, self.R)
+
+    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
+        """One product on panels of both that lie side by side in the cache: no t x d temporary."""
+        dtype, w, d = self.R.dtype, len(B), B.shape[1]
+        factors = np.hstack([M, T]).astype(dtype)
+        combined = np.empty((len(M), d), dtype=dtype)
+
+        def combine(share: slice) -> None:
+            panel = np.empty((factors.shape[1], min(_PANEL, d)), dtype=dtype)
+            for start in range(share.start, share.stop, _PANEL):
+                columns = slice(start, min(start + _PANEL, share.stop))
+                both = panel[:, : columns.stop - start]
+                both[:w], both[w:] = B[:, columns], self.R[:, columns]
+                np.matmul(factors, both, out=combined[:, columns])
+
+        parts = shares(d, combined.size)
+        with small_lapack():
+            in_threads(combine, parts)
+        return combined
+
+    def add_combined(self, T: FloatArray, out: FloatArray) -> None:
+        add_product(out.T, self.R.T, T.T)
+
+    def squares(self) -> float:
+        R = self.R
+        parts = in_threads(
+            lambda rows: float(np.einsum("ij,ij->i", R[rows], R[rows]).sum(dtype=np.float64)),
+            shares(len(R), R.size),
+        )
+        return sum(parts)
+
+    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
+        R = self.R[rows]
+        if R.shape[1] > SEVERAL_SCATTERS:  # the product is nearly everything: BLAS shares it out
+            product: FloatArray = R.T @ R
+            return product
+        parts = in_threads(lambda part: R[part].T @ R[part], shares(len(R), 8 * R.size))  # used d times
+        return sum(parts[1:], start=parts[0])
+
+
+class SparseRows:
+    """R of a sparse block, hardly ever formed: the origin is a rank-one correction of the sparse columns.
+
+    A column with entries in many rows is centred as a dense one instead: its origin may be large beside its
+    deviations (a date, a constant), and taken off after the products it would leave rounding alone. If few
+    rows have an entry, the mean is no larger than the deviations. Dense columns hold at most 1 / WELL_FILLED
+    numbers per entry, so the cost stays in proportion to the entries.
+
+    X and all that the origin is taken from are kept in float64, whatever the basis's precision: they are of
+    the size of the entries, and far from zero their difference would be rounding in float32.
+    """
+
+    def __init__(self, X: Any, origin: FloatArray, scale: FloatArray | None, dtype: Any) -> None:
+        X = sp.csr_array(X, dtype=np.float64)
+        n_rows, n_features = X.shape
+        self.scale = np.ones(n_rows) if scale is None else np.asarray(scale, dtype=np.float64)
+        self.dtype = dtype
+        filled = np.bincount(X.indices, minlength=n_features)
+        well_filled = (filled > 0) & (filled >= WELL_FILLED * n_rows)
+        self.well_filled = np.flatnonzero(well_filled)
+        near = origin[self.well_filled]
+        self.centred = _columns_of(X, self.well_filled).toarray() - near
+        # The origin is rounded: an entry that equals it must not leave a direction of rounding alone.
+        rounding = max(4 * np.finfo(np.float64).eps, np.finfo(dtype).eps / 2) * np.abs(near)
+        self.centred[np.abs(self.centred) <= rounding] = 0
+        # The other columns where some row has an entry, and X without all others: few, as rows are few.
+        self.columns = np.flatnonzero((filled > 0) & ~well_filled)
+        self.used = slice(None) if self.columns.size == n_features else self.columns
+        self.entries = _columns_of(X, self.columns)
+        if scale is not None:
+            self.centred *= self.scale[:, None]
+            self.entries = sp.csr_array(sp.diags_array(self.scale) @ self.entries)
+        self.origin = np.where(well_filled, 0.0, origin)
+        elsewhere = self.origin.copy()
+        elsewhere[self.columns] = 0
+        self.elsewhere = elsewhere.astype(dtype)
+
+    def gram(self) -> FloatArray:
+        along_origin = self.entries @ self.origin[self.used]
+        cross = np.outer(along_origin, self.scale)
+        gram: FloatArray = (self.entries @ self.entries.T).toarray()
+        shift = float(self.origin @ self.origin)
+        size = gram.diagonal() + self.scale**2 * shift
+        gram = gram - cross - cross.T + np.outer(self.scale, self.scale) * shift
+        # A row that is the origin leaves rounding alone, which must not pass for a direction.
+        zero = np.flatnonzero(gram.diagonal() <= 64 * np.finfo(np.float64).eps * size)
+        gram[zero] = 0
+        gram[:, zero] = 0
+        return gram + self.centred @ self.centred.T
+
+    @cached_property
+    def spread_entries(self) -> Any:
+        """The entries in a matrix of all columns."""
+        e = self.entries
+        if e.shape[1] == len(self.origin):
+            return e
+        return sp.csr_array((e.data, self.columns[e.indices], e.indptr), shape=(e.shape[0], len(self.origin)))
+
+    def in_double(self) -> SparseRows:
+        double = copy.copy(self)
+        double.dtype, double.elsewhere = np.float64, self.elsewhere.astype(np.float64)
+        return double
+
+    def dot(self, A: FloatArray) -> FloatArray:
+        product = np.empty((self.entries.shape[0], len(A)))
+        near, along = self.origin[self.used], (A @ self.elsewhere.astype(A.dtype)).astype(np.float64)
+        for part in row_slices(len(A), _SPARSE_PANEL):  # A is never copied whole
+            used = np.ascontiguousarray(A[part, self.used].T, dtype=np.float64)
+            product[:, part] = self.entries @ used
+            along[part] += near @ used
+        product -= np.outer(self.scale, along)
+        if self.well_filled.size:
+            product += self.centred @ A.T[self.well_filled].astype(np.float64)
+        return product
+
+    def combine(self, T: FloatArray) -> FloatArray:
+        combined = np.outer((T @ self.scale).astype(self.dtype), -self.elsewhere)
+        for part in row_slices(len(T), _SPARSE_PANEL):
+            self._add_used(T[part], combined[part])
+        return combined
+
+    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
+        combined = wide_product(M.astype(B.dtype), B)
+        self.add_combined(T, combined)
+        return combined
+
+    def add_combined(self, T: FloatArray, out: FloatArray) -> None:
+        if self.elsewhere.any():
+            along = (T @ self.scale).astype(out.dtype)
+            add_product(out.T, -self.elsewhere.astype(out.dtype)[:, None], along[None])
+        for part in row_slices(len(T), _SPARSE_PANEL):
+            self._add_used(T[part], out[part])
+
+    def squares(self) -> float:
+        data, shift = self.entries.data, float(self.origin @ self.origin)
+        along_origin = self.entries @ self.origin[self.used]
+        size = float(data @ data - 2 * (self.scale @ along_origin) + (self.scale @ self.scale) * shift)
+        return size + float(np.einsum("ij,ij->", self.centred, self.centred))
+
+    def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
+        """Add T R in the columns that have entries, the origin taken off in float64."""
+        added = np.asarray(self.entries.T @ T.T.astype(np.float64))
+        added -= self.origin[self.used][:, None] * (T @ self.scale)
+        combined[:, self.used] += added.T.astype(combined.dtype, copy=False)
+        combined[:, self.well_filled] += (T @ self.centred).astype(combined.dtype)
+
+    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
+        D, scale = self.centred[rows], self.scale[rows]
+        if D.shape[1] == len(self.origin):
+            return inner_product(D, D)
+        X = self.spread_entries[rows]
+        product: FloatArray = (X.T @ X).toarray()
+        # The origin's terms, s o' + o s' - |scale|^2 o o', are half and its transpose.
+        half = np.outer(X.T @ scale - (float(scale @ scale) / 2) * self.origin, self.origin)
+        product -= half
+        product -= half.T
+        if D.shape[1]:
+            across = X.T @ D - np.outer(self.origin, scale @ D)
+            across[self.well_filled] = inner_product(D, D)
+            product[:, self.well_filled] = across
+            product[self.well_filled] = across.T
+        return product
+
+
+def _columns_of(X: Any, columns: NDArray[np.intp]) -> Any:
+    """Return some columns of a CSR matrix, in time proportional to its entries and columns."""
+    if columns.size in (0, X.shape[1]):
+        return X if columns.size else sp.csr_array((X.shape[0], 0))
+    place = np.full(X.shape[1], -1, dtype=X.indices.dtype)
+    place[columns] = np.arange(columns.size)
+    places = place[X.indices]
+    kept = places >= 0
+    ends = np.concatenate([[0], np.cumsum(kept)])[X.indptr]
+    return sp.csr_array((X.data[kept], places[kept], ends), shape=(X.shape[0], columns.size))
+
+
+def centred_rows(
+    X: Any, origin: FloatArray, scale: FloatArray | None, dtype: Any, buffer: FloatArray | None = None
+) -> CentredRows:
+    """Return the rows of X about `origin`, times `scale`, for dense or sparse X (which needs no buffer)."""
+    if sp.issparse(X):
+        return SparseRows(X, origin.astype(np.float64), scale, dtype)
+    return DenseRows(np.asarray(X), origin, scale, dtype, buffer)
+
+
+def prepared_rows(X: NDArray[Any], origin: FloatArray, weights: FloatArray | None, dtype: Any) -> DenseRows:
+    """Return dense rows about `origin` with their Gram matrix: all of the work that needs no basis."""
+    rows = DenseRows(np.asarray(X), origin, None if weights is None else np.sqrt(weights), dtype)
+    rows.gram()
+    return rows
+
+
+def provisional_origin(X: Any, n_rows: int = 64) -> FloatArray:
+    """Return the mean of the first rows: close enough to the mean that nothing cancels afterwards."""
+    head = X[:n_rows].astype(np.float64)  # SciPy would sum a float32 matrix in float32
+    mean: FloatArray = np.asarray(head.mean(axis=0)).ravel()
+    return mean
+
+
+# How many rows at a time, and which numbers ------------------------------------------------------------
+
+
+def row_slices(n_rows: int, size: int) -> list[slice]:
+    """Cut rows into slices of one size, the last one shorter."""
+    return [slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+
+
+def slice_rows(n_features: int, dtype: Any, columns: int = 0) -> int:
+    """Return how many rows are multiplied with `columns` columns at a time.
+
+    About 4 MiB, which the cache holds, and 64 rows at least; with many columns, whose products are then what
+    costs, half as many rows as columns up to 512: BLAS-3 at full speed, in a fraction of the columns' memory.
+
+    Examples
+    --------
+    >>> slice_rows(100, np.float64), slice_rows(40_000, np.float32), slice_rows(40_000, np.float32, 1_000)
+    (4096, 64, 500)
+    """
+    fitting = SLICE_BYTES // (n_features * np.dtype(dtype).itemsize)
+    least = max(MIN_SLICE_ROWS, min(columns // 2, FULL_SPEED_ROWS))
+    return int(min(max(fitting, least), MAX_SLICE_ROWS))
 
 
 def check_values(values: NDArray[Any], dtype: DTypeLike, *, scale_known: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairstream.linalg.bases import FloatArray
+from fairstream.linalg.arrays import FloatArray
 
 
 class SymmetricOperator:

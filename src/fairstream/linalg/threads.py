@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import threadpoolctl
 
-from fairstream.linalg.bases import FloatArray
+from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.gemm import add_gemm
 
 Answer = TypeVar("Answer")
 
@@ -201,6 +202,21 @@ def wide_product(T: FloatArray, R: FloatArray) -> FloatArray:
     with small_lapack():
         in_threads(lambda columns: np.matmul(T, R[:, columns], out=answer[:, columns]), parts)
     return answer
+
+
+def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0) -> None:
+    """Add alpha A B to P on its own memory, threads sharing its rows. P is Fortran-ordered, B is small.
+
+    Examples
+    --------
+    >>> P = np.ones((2, 1), order="F")
+    >>> add_product(P, np.eye(2, order="F"), np.array([[1.0], [2.0]]))
+    >>> P.ravel()
+    array([2., 3.])
+    """
+    right = np.ascontiguousarray(B, dtype=P.dtype)
+    with small_lapack():
+        in_threads(lambda rows: add_gemm(P[rows], A[rows], right, alpha), shares(len(P), P.size))
 
 
 @contextmanager

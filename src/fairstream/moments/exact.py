@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.linalg import FloatArray, SymmetricOperator, plus_rank_one
 from fairstream.linalg.memory import refuse_beyond_memory
-from fairstream.moments.rows import DenseRows
+from fairstream.linalg.products import DenseRows
 from fairstream.moments.scatter import Increment, chan_weights, check_variances
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fairstream.files.format import Arrays, Header, checked_signs
 from fairstream.linalg import FloatArray, SymmetricOperator
-from fairstream.moments.rows import CentredRows, DenseRows
+from fairstream.linalg.products import CentredRows, DenseRows
 
 
 class Scatter(Protocol):

@@ -21,13 +21,15 @@ from fairstream.linalg import (
     FloatArray,
     SymmetricOperator,
     beside,
-    inner_product,
+    orthonormalise_in_place,
+    orthonormalise_outside,
     plus_rank_one,
     small_lapack,
     wide_product,
 )
+from fairstream.linalg.bases import is_orthonormal
 from fairstream.linalg.memory import refuse_beyond_memory
-from fairstream.moments.rows import CentredRows, DenseRows
+from fairstream.linalg.products import CentredRows, DenseRows
 from fairstream.moments.scatter import Increment, chan_weights, check_variances
 
 REORTHONORMALISE_EVERY = 32  # cuts
@@ -371,38 +373,20 @@ def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | No
             return B
         Q = rows.combine(step.mixing)
         Q -= wide_product((step.mixing @ step.inside).astype(B.dtype), B)
-        return _tidy_new_rows(B, Q)
+        return _with_new_rows(B, Q)
     new_rows = E[width:].T @ step.mixing
     return rows.combine_with(B, E[:width].T - new_rows @ step.inside, new_rows)
 
 
-def is_orthonormal(B: FloatArray) -> bool:
-    """Return whether B's rows look orthonormal: two random combinations keep their length. Cost 4dL flops."""
-    if len(B) == 0:
-        return True
-    probes = np.random.default_rng(0).standard_normal((2, len(B)), dtype=B.dtype.type)
-    lengths = np.linalg.norm(wide_product(probes, B), axis=1) / np.linalg.norm(probes, axis=1)
-    return bool(np.abs(lengths - 1).max() < 1e-3)
+def _with_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
+    """Append Q to B, orthonormal to rounding: Q was computed by differences of nearly equal numbers.
 
-
-def _tidy_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
-    """Append Q to B after one more projection: Q was computed by differences of nearly equal numbers."""
-    if len(B):
-        Q -= wide_product(inner_product(Q.T, B.T), B)
-    width, basis = len(B), np.concatenate([B, Q])
-    # A direction of pure rounding can pass for one of the data: rows about their own mean are dependent, and
-    # where all of them share in that, the last pivot is the noise times their number.
-    off = np.tril(np.abs(inner_product(Q.T, Q.T) - np.eye(len(Q)))).max(axis=1) > 0.1
-    sound = int(np.argmax(off)) if off.any() else len(Q)
-    basis[width : width + sound] = reorthonormalise(Q[:sound])[0]
-    generator = np.random.default_rng(0)
-    for row in range(width + sound, len(basis)):
-        if not basis[row].any():  # where nothing is left of a direction any other does
-            basis[row] = generator.standard_normal(basis.shape[1], dtype=basis.dtype.type)
-        for _ in range(3):
-            basis[row] -= (basis[:row] @ basis[row]) @ basis[:row]
-            basis[row] /= np.linalg.norm(basis[row])
-    return basis
+    A direction of pure rounding can pass for one of the data: rows about their own mean are dependent, and if
+    all of them share in that, the last pivot is the noise times their number. Rows before it stay as they
+    are but for rounding, since coordinates go with the rows; in its place comes any direction outside B.
+    """
+    orthonormalise_outside(B.T, Q.T)
+    return np.concatenate([B, Q])
 
 
 def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None = None) -> FloatArray:
@@ -459,19 +443,9 @@ def leading_directions(total: FloatArray, rank: int) -> FloatArray:
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Return the columns orthonormal to float64's rounding: corrections where they nearly are, else QR."""
-    columns = columns.astype(np.float64, copy=False)
-    with small_lapack():
-        for _ in range(2):
-            excess = columns.T @ columns
-            excess[np.diag_indices_from(excess)] -= 1
-            largest = np.abs(excess).max(initial=0.0)
-            if largest > 1e-4:
-                answer: FloatArray = scipy.linalg.qr(columns, mode="economic", check_finite=False)[0]
-                return answer
-            columns = columns - columns @ (excess / 2)  # leaves less than the excess's square
-            if largest < 1e-8:
-                break
+    """Return the columns orthonormal to float64's rounding, in their order."""
+    columns = np.array(columns, dtype=np.float64, order="F")
+    orthonormalise_in_place(columns)
     return columns
 
 
@@ -486,15 +460,6 @@ def _scaled(pool: FloatArray) -> FloatArray:
 
 def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (C, L) with B = L C and C orthonormal, to undo the slow drift of many rotations."""
-    gram = inner_product(B.T, B.T).astype(np.float64)
-    try:
-        with small_lapack():
-            lower = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
-            inverse = _inverse_of(lower)
-    except scipy.linalg.LinAlgError:
-        # A row of rounding noise: the first rows are centred by their own mean, so one is not free, and in
-        # float32 with many features it can pass for a direction. Householder needs no independent rows.
-        Q, R = np.linalg.qr(B.T.astype(np.float64))
-        signs = np.where(np.diag(R) < 0, -1.0, 1.0)  # as Cholesky has them: coordinates go with the rows
-        return (Q * signs).T.astype(B.dtype), (R.T * signs)
-    return wide_product(inverse.astype(B.dtype), B), lower
+    C = B.copy()
+    R = orthonormalise_in_place(C.T)
+    return C, R.T.astype(np.float64)

@@ -30,17 +30,18 @@ from fairstream.files.format import (
     storable,
 )
 from fairstream.linalg import FloatArray, SymmetricOperator, is_finite, small_lapack
-from fairstream.linalg.products import check_values, largest_value
-from fairstream.moments.exact import ExactScatter
-from fairstream.moments.rows import (
+from fairstream.linalg.products import (
     SEVERAL_SCATTERS,
     CentredRows,
     DenseRows,
     centred_rows,
+    check_values,
+    largest_value,
     prepared_rows,
     provisional_origin,
     row_slices,
 )
+from fairstream.moments.exact import ExactScatter
 from fairstream.moments.sample import RowSample
 from fairstream.moments.scatter import Increment, Scatter
 from fairstream.moments.sketch import SketchedScatter

@@ -12,7 +12,7 @@ Second moments are taken about the running total mean without a second pass: a b
 shift (the total mean before the block) and the sum is corrected by a rank-two term when the block ends, which
 is the same, to rounding, as centring every row by the mean after the block.
 
-Memory, with p = max(k, 2M) columns of products, s = `products.slice_rows(d, dtype, p)` rows multiplied at a
+Memory, with p = max(k, 2M) columns of products, s = `slice_rows(d, dtype, p)` rows multiplied at a
 time, G groups, T threads, w bytes a number, whatever b and B:
 
     w d (max(6M, 4k) + m' + S)  +  8 d (5G + 7 + (T + 1)(G + 1))  +  64 k^2   bytes
@@ -40,17 +40,17 @@ from sklearn.exceptions import NotFittedError
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.groups import GroupIndex, encode_groups
+from fairstream.data.matrices import check_matrix
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.files.format import checked_number, checked_orthonormal, checked_signs
-from fairstream.linalg import FloatArray, inner_product
-from fairstream.linalg.products import check_values
-from fairstream.moments.rows import provisional_origin
-from fairstream.power.bases import random_basis
+from fairstream.linalg import FloatArray, in_threads, inner_product, shares
+from fairstream.linalg.bases import project_out_in_place, random_basis
+from fairstream.linalg.products import MAX_SLICE_ROWS, check_values, provisional_origin
 from fairstream.power.ledger import GroupLedger
 from fairstream.power.plan import PowerPlan
-from fairstream.power.products import MAX_SLICE_ROWS, Codes, checked_rows, remove_span
-from fairstream.power.reading import Reading, read_rows
-from fairstream.power.steps import (
+from fairstream.power.step import (
+    Codes,
+    Reading,
     Tally,
     centre_block,
     component_step,
@@ -59,6 +59,7 @@ from fairstream.power.steps import (
     gap_step,
     gap_tallies,
     group_tallies,
+    read_rows,
     unfair_basis_of,
 )
 from fairstream.subspace.model import FairSubspace
@@ -322,7 +323,7 @@ class FairPowerMethod:
         """Take in rows; a failure leaves half of them in the sums, so this is for drafts."""
         # Dense values are checked while they are read, but for their scale, which the first rows show.
         started, sparse = self._ledger.count() > 0, sp.issparse(X)
-        rows = checked_rows(X, self.plan.n_features, self.plan.dtype, values=sparse, scale_known=started)
+        rows = _checked_rows(X, self.plan.n_features, self.plan.dtype, values=sparse, scale_known=started)
         if not started and not sparse:
             check_values(rows[:MAX_SLICE_ROWS], self.plan.dtype)
         codes, index = self._encode(groups, rows.shape[0])
@@ -387,7 +388,7 @@ class FairPowerMethod:
             raise ValueError("X can be read only once: pass an array or a source, or stream it with update")
         else:
             groups = paired(groups, X, "groups")
-            rows = checked_rows(X, self.plan.n_features, self.plan.dtype)
+            rows = _checked_rows(X, self.plan.n_features, self.plan.dtype)
             source = [Block(rows, {} if groups is None else encode_groups(groups, rows.shape[0]))]
         work = self.copy()
         for _ in range(work._step, work.plan.total_steps):
@@ -464,7 +465,7 @@ class FairPowerMethod:
             self._generator = copy.deepcopy(self._generator)  # a draft must not move the original's
             self._Q = random_basis(self.plan.n_features, width, self._generator, self.plan.dtype)
             if self._U is not None:
-                remove_span(self._U, self._Q)
+                project_out_in_place(self._U, self._Q)
         width = tallies[-1].place.stop if tallies else 0
         if self._P is None or self._P.shape[1] < width:
             wider = self._zeros(width)
@@ -549,7 +550,7 @@ class FairPowerMethod:
         """
         ledger = self._ledger
         if ledger.shift is None:
-            head = checked_rows(first_rows[:64], self.plan.n_features, self.plan.dtype)
+            head = _checked_rows(first_rows[:64], self.plan.n_features, self.plan.dtype)
             ledger.shift = provisional_origin(head).astype(self.plan.dtype)
         if self.plan.block_size is None and not ledger.open_counts[0]:
             ledger.forget_closed()
@@ -564,7 +565,7 @@ class FairPowerMethod:
         ledger.open_counts[:], ledger.open_sums[:], ledger.open_squares = 0, 0.0, 0.0
         work._P = None
         for block in blocks:
-            rows = checked_rows(block.X, work.plan.n_features, work.plan.dtype, scale_known=True)
+            rows = _checked_rows(block.X, work.plan.n_features, work.plan.dtype, scale_known=True)
             codes, _ = work._encode(block.groups if ledger.index.slots else None, rows.shape[0])
             work._read(rows, codes)
         _, products = work._open_products(tallies)
@@ -692,6 +693,32 @@ class FairPowerMethod:
             tallies = self._tallies()
             fits &= self._P.shape[1] == (tallies[-1].place.stop if tallies else 0) and self._Q is not None
         return bool(fits)
+
+
+def _checked_rows(
+    X: Any, n_features: int, dtype: Any, *, values: bool = True, scale_known: bool = False
+) -> Any:
+    """Return X as a real n x d array or CSR matrix of its own type.
+
+    With `values`, also refuse what is not finite, or too large or small for sums of squares in `dtype`.
+    """
+    check_matrix(X)
+    sparse: bool = sp.issparse(X)
+    rows: Any = sp.csr_array(X) if sparse else np.asarray(X)
+    if rows.ndim != 2 or rows.shape[1] != n_features:
+        raise ValueError(
+            f"X has shape {rows.shape}, expected (rows, {n_features}): pass the same columns always"
+        )
+    if rows.dtype.kind not in "biuf":
+        raise ValueError(f"X has dtype {rows.dtype}: pass real numbers")
+    if values:
+        numbers = rows.data if sparse else rows
+        if not scale_known:  # a thread's share may be tiny where the whole is not
+            check_values(numbers, dtype)
+        else:
+            parts = shares(len(numbers), numbers.size)
+            in_threads(lambda part: check_values(numbers[part], dtype, scale_known=True), parts)
+    return rows
 
 
 def _own_generator(random_state: Any) -> np.random.Generator:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.groups import compared
-from fairstream.power.products import Codes
 from fairstream.subspace.choices import Choices, NUnfair
 
 ON_EMPTY_GROUP = ("extend", "zero")
@@ -152,7 +151,7 @@ class PowerPlan:
     def stretches(
         self,
         n_rows: int,
-        codes: Codes,
+        codes: Mapping[str, NDArray[np.intp]],
         *,
         step: int,
         open_rows: int,

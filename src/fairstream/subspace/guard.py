@@ -26,8 +26,8 @@ from fairstream.linalg import (
     FloatArray,
     eigh,
     fix_signs,
-    orthonormal_complement_part,
     orthonormalise,
+    orthonormalise_outside,
     project_out,
     small_lapack,
 )
@@ -311,7 +311,8 @@ def guarded_components(
     X = np.ascontiguousarray(X, dtype=np.float32)
     d, k = start.shape
     best = eigh(Sigma)[0][-k:].sum()
-    V = orthonormal_complement_part(U, start)
+    U = np.asfortranarray(U, dtype=np.float64)
+    V = _outside(U, start)
     momentum, size = np.zeros_like(V), 0.0
     objective, leak = np.zeros(steps), np.zeros(steps)
     tenth = max(steps // 10, 1)
@@ -347,12 +348,19 @@ def guarded_components(
         pace = RATE / np.sqrt(d) * (1.0 + np.cos(np.pi * step / steps)) / typical
         early += gradient * (step < tenth)
         late += gradient * (step >= steps - tenth)
-        with small_lapack():
-            V = orthonormal_complement_part(U, V + pace * momentum)
+        V = _outside(U, V + pace * momentum)
         if progress is not None:
             progress(step + 1, steps)
     slope = float(np.linalg.norm(late) / max(np.linalg.norm(early), np.finfo(np.float64).tiny))
     return GuardResult(_principal_axes(V, Sigma), objective, leak, slope)
+
+
+def _outside(U: FloatArray, A: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of A's columns outside U."""
+    basis = np.array(A, dtype=np.float64, order="F")
+    with small_lapack():
+        orthonormalise_outside(U, basis)
+    return basis
 
 
 def _centred(T: FloatArray) -> FloatArray:

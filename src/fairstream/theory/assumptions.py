@@ -16,7 +16,7 @@ import scipy.optimize
 
 from fairstream.data.alignment import paired
 from fairstream.data.groups import encode_groups
-from fairstream.linalg import FloatArray, eigh, orthonormalise, project_out, top_eigenvectors
+from fairstream.linalg import FloatArray, orthonormalise, project_out, spectrum_outside, top_eigenvectors
 from fairstream.moments import GroupMoments
 
 # Below this share of |f|, g is rounding and f lies in the span of P_m.
@@ -174,8 +174,7 @@ def pafo_constants(
             f"n_components is {n_components}: between 1 and {d - U.shape[1]} fit beside {U.shape[1]} unfair "
             f"directions in {d} features"
         )
-    outside = project_out(U, project_out(U, Sigma).T)
-    kappa = np.append(np.maximum(eigh((outside + outside.T) / 2)[0][::-1], 0.0), 0.0)
+    kappa = np.append(spectrum_outside(Sigma, U), 0.0)
     V = max(float(np.linalg.norm(M, 2)) for M in parts.moments)
     return PafoConstants(
         n_features=d,
