@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked, checked_signs, label_from_json, label_to_json
 from fairstream.moments.scatter import ExactScatter, SketchedScatter
@@ -30,8 +31,7 @@ def describe(moments: GroupMoments) -> tuple[dict[str, Any], dict[str, NDArray[A
         "groups": [
             [a, label_to_json(a, label)] for _, a, label in sorted(labelled, key=lambda item: item[0])
         ],
-        "feature_names": None if moments.feature_names is None else list(moments.feature_names),
-        "encoding": moments.encoding,
+        **moments.schema.to_header(),
         "cuts": getattr(scatter, "cuts", None),
     }
     names = ("cores",) if isinstance(scatter, ExactScatter) else _SKETCH_ARRAYS
@@ -59,8 +59,7 @@ def rebuild(kind: type[GroupMoments], header: Header, arrays: Arrays) -> GroupMo
     for slot, (name, label) in enumerate(groups, start=1):
         moments._slots[name][label_from_json(label)] = slot
     checked(sum(map(len, moments._slots.values())) == len(groups), "groups and their labels")
-    moments.feature_names = None if names is None else tuple(map(str, names))
-    moments.encoding = header["encoding"]
+    moments.schema = Schema.from_header(header)
     return moments
 
 

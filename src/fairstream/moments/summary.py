@@ -22,7 +22,8 @@ from fairstream.data.blocks import (
     label_order,
     take_rows,
 )
-from fairstream.data.small_groups import warn_of_row_level
+from fairstream.data.schema import Schema
+from fairstream.data.small_groups import plain_counts, row_level_caution, warn_of_row_level
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.files.format import Arrays, Header, PathLike, Storable, storable
 from fairstream.linalg import FloatArray, small_lapack
@@ -58,9 +59,8 @@ class GroupMoments(Storable):
 
     Attributes
     ----------
-    feature_names : tuple of str, optional
-    encoding : dict, optional
-        How table columns became features. Summaries whose names or encodings differ do not merge.
+    schema : Schema
+        Names of the features, and how table columns became them. Summaries that differ in it do not merge.
 
     Notes
     -----
@@ -93,8 +93,7 @@ class GroupMoments(Storable):
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float64, np.float32):
             raise ValueError(f"dtype is {self.dtype}: use float64 or float32")
-        self.feature_names: tuple[str, ...] | None = None
-        self.encoding: Mapping[str, Any] | None = None
+        self.schema = Schema()
         self._slots: dict[str, dict[Hashable, int]] = {}
         self._weights = np.zeros(1)
         self._means = np.zeros((1, self.n_features))
@@ -212,9 +211,7 @@ class GroupMoments(Storable):
             return self
         if self._weights[0] == 0:
             draft = other.copy()
-            for name in ("feature_names", "encoding"):
-                if getattr(draft, name) is None:
-                    setattr(draft, name, getattr(self, name))
+            draft.schema = other.schema.filled(self.schema)
             return self._become(draft)
         draft = self._draft()
         draft._add(other)
@@ -250,6 +247,17 @@ class GroupMoments(Storable):
         warn_of_row_level(self.group_counts, self.n_rows)
         super().save(path)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that a reader wants first."""
+        return {
+            "n_rows": self.n_rows,
+            "n_features": self.n_features,
+            "rank": self.rank,
+            "lost_energy": self.lost_energy,
+            "groups": plain_counts(self.group_counts),
+            "caution": row_level_caution(self.group_counts, self.n_rows),
+        }
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied)."""
         return moments_state.describe(self)
@@ -277,6 +285,16 @@ class GroupMoments(Storable):
     def n_rows(self) -> int | float:
         """Rows seen; with weights, the sum of the weights."""
         return _count(self._weights[0])
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The name of every feature, if known."""
+        return self.schema.feature_names
+
+    @property
+    def encoding(self) -> Mapping[str, Any] | None:
+        """How table columns became features; None if not from a table."""
+        return self.schema.encoding
 
     @property
     def nbytes(self) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
+from fairstream.data.schema import Schema
 from fairstream.linalg import FloatArray
 from fairstream.power.groups import GroupLedger
 from fairstream.power.plan import PowerPlan
@@ -18,6 +20,7 @@ class KnownSoFar:
     """The reading side of `FairPowerMethod`. Arrays are copies; nothing here changes the method."""
 
     plan: PowerPlan
+    schema: Schema
     _ledger: GroupLedger
     _step: int
     _Q: FloatArray | None
@@ -112,6 +115,7 @@ class KnownSoFar:
     def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:
         """Return what is known so far as a frozen `FairSubspace`; raises while there are no components."""
         components = self.components
+        schema = self.schema if feature_names is None else replace(self.schema, feature_names=feature_names)
         sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
         return FairSubspace(
             components.T,
@@ -122,6 +126,6 @@ class KnownSoFar:
             self.n_rows,
             self.group_counts,
             self.group_means,
-            feature_names,
+            schema,
             {**self.plan.to_header(), "directions": "absolute", "solver": "power"},
         )

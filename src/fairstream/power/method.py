@@ -36,6 +36,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, Matrix, check_values, encode_groups
+from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 from fairstream.linalg import FloatArray, inner_product
 from fairstream.moments.rows import provisional_origin
@@ -88,6 +89,11 @@ class FairPowerMethod(KnownSoFar):
     dtype : {float64, float32}
         Computing precision. Means are always kept in float64.
 
+    Attributes
+    ----------
+    schema : Schema
+        Names of the features, and how table columns became them; for the result.
+
     Notes
     -----
     In the first block all comparisons start from one random W (the paper draws one each): so groups can be
@@ -131,6 +137,7 @@ class FairPowerMethod(KnownSoFar):
         self.plan = PowerPlan.of(
             n_features, n_components, n_unfair, constraint, block_size, power_steps, on_empty_group, dtype
         )
+        self.schema = Schema()
         self._generator = _own_generator(random_state)
         self._ledger = GroupLedger(self.plan.n_features)
         self._declared = groups is not None

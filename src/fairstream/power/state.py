@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import checked_number, checked_orthonormal, checked_signs
 
@@ -39,6 +40,7 @@ def describe(method: FairPowerMethod) -> tuple[dict[str, Any], dict[str, NDArray
         "open_squares": ledger.open_squares,
         "generator": method._generator.bit_generator.state,
         "convergence": dict(method._moved),
+        **method.schema.to_header(),
     }
     arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
     arrays |= {"variances": method._variances, "Q": method._Q, "P": method._P, "U": method._U}
@@ -55,6 +57,7 @@ def rebuild(
         )
     try:
         method = kind(**header["options"])
+        method.schema = Schema.from_header(header)
         ledger = method._ledger
         method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
         method._generator.bit_generator.state = header["generator"]

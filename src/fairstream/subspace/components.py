@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray
 from fairstream.linalg.eigen import leading_outside
@@ -183,14 +184,13 @@ def subspace_for(
             a: {label: moments.mean(a, label).astype(moments.dtype) for label in labels}
             for a, labels in moments.groups.items()
         },
-        feature_names=moments.feature_names if feature_names is None else feature_names,
+        schema=Schema(feature_names).filled(moments.schema),
         parameters={
             **choices.to_parameters(),
             "n_components": V.shape[1],
             "solver": "exact" if moments.rank is None else "sketch",
             "rank": moments.rank,
             **({"small_group_directions": from_small} if from_small else {}),
-            **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )
 
