@@ -82,10 +82,18 @@ class ChannelLearner:
         return tuple(learner.power for learner in self.learners)
 
     def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        of = self._columns(X)
+        self._change(lambda c, learner: learner.update(channel_columns(X, of[c]), groups, sample_weight))
+
+    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        of = self._columns(X)
+        self._change(lambda c, learner: learner.fit(channel_columns(X, of[c]), groups, sample_weight))
+
+    def _columns(self, X: Matrix) -> tuple[slice, ...]:
+        """Return the columns of every channel, after checking that X has all of them."""
         if X.shape[1] != self.n_features:
             raise ValueError(f"X has shape {X.shape}, {self.n_features} columns are expected")
-        columns = side_by_side([learner.n_features for learner in self.learners])
-        self._change(lambda c, learner: learner.update(channel_columns(X, columns[c]), groups, sample_weight))
+        return side_by_side([learner.n_features for learner in self.learners])
 
     def merge(self, other: ChannelLearner) -> None:
         if len(other.learners) != len(self.learners):

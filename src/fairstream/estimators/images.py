@@ -32,9 +32,9 @@ class FairImagePCA(FairStreamingPCA):
     Parameters
     ----------
     n_components : int, optional
-        k of each channel. None keeps as many as the constraint leaves.
+        Number of components of each channel, k. None keeps as many as the constraint leaves.
     n_channels : int, default 3
-        C: how many channels a row holds; it must divide the number of features.
+        Number of channels of a row, C; it must divide the number of features.
     channels : {"separate", "joint"}, default "separate"
         "separate" is the paper's: a model per channel. "joint" makes one model of all channels as one long
         vector, the same as `FairStreamingPCA`, and ignores `n_channels`.

@@ -83,6 +83,9 @@ class Learner(Protocol):
     def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
         """Take in some rows."""
 
+    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        """Take in all rows there are, in as many passes as it wants. For a learner that is new."""
+
     def merge(self, other: Any) -> None:
         """Add the rows of another learner of the same kind."""
 
@@ -112,7 +115,42 @@ class Learner(Protocol):
         """Return the learner that `to_state` described."""
 
 
-class MomentsLearner:
+class _Single:
+    """What learners of all columns as one have in common; `_held` is what takes in the rows."""
+
+    name: ClassVar[str]
+
+    def __init__(self, held: Any) -> None:
+        self._held = held
+
+    @property
+    def schema(self) -> Schema:
+        schema: Schema = self._held.schema
+        return schema
+
+    @schema.setter
+    def schema(self, schema: Schema) -> None:
+        self._held.schema = schema
+
+    @property
+    def n_rows(self) -> int | float:
+        n_rows: int | float = self._held.n_rows
+        return n_rows
+
+    @property
+    def group_counts(self) -> Counts:
+        counts: Counts = self._held.group_counts
+        return counts
+
+    def copy(self) -> Self:
+        return type(self)(copy.copy(self._held))
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        state, arrays = self._held.to_state()
+        return {"learner": self.name, "learned": state}, arrays
+
+
+class MomentsLearner(_Single):
     """Learns group moments, exact or sketched, in one pass.
 
     Examples
@@ -123,40 +161,14 @@ class MomentsLearner:
     ('exact', 3)
     """
 
-    name: ClassVar[str] = "moments"
+    name = "moments"
     passes = 1
     needs_groups = True
 
-    def __init__(self, moments: GroupMoments) -> None:
-        self.moments = moments
-
     @property
-    def schema(self) -> Schema:
-        return self.moments.schema
-
-    @schema.setter
-    def schema(self, schema: Schema) -> None:
-        self.moments.schema = schema
-
-    @property
-    def n_features(self) -> int:
-        return self.moments.n_features
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.moments.dtype
-
-    @property
-    def n_rows(self) -> int | float:
-        return self.moments.n_rows
-
-    @property
-    def group_counts(self) -> Counts:
-        return self.moments.group_counts
-
-    @property
-    def solver(self) -> str:
-        return "exact" if self.moments.rank is None else "sketch"
+    def moments(self) -> GroupMoments:
+        moments: GroupMoments = self._held
+        return moments
 
     @property
     def power(self) -> Any:
@@ -167,8 +179,22 @@ class MomentsLearner:
         phase: str = self.power.phase
         return phase
 
+    @property
+    def n_features(self) -> int:
+        return self.moments.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.moments.dtype
+
+    @property
+    def solver(self) -> str:
+        return "exact" if self.moments.rank is None else "sketch"
+
     def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
         self.moments.update(X, groups, sample_weight)
+
+    fit = update
 
     def merge(self, other: Learner) -> None:
         self.moments.merge(other.moments)
@@ -185,22 +211,15 @@ class MomentsLearner:
         asked: dict[str, Any] = {"n_components": subspace.n_components, **choices}
         return frontier(self.moments, n_unfair=n_unfair, **asked)
 
-    def copy(self) -> Self:
-        return type(self)(copy.copy(self.moments))
-
     def describe(self) -> dict[str, Any]:
         return self.moments.describe()
-
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        state, arrays = self.moments.to_state()
-        return {"learner": self.name, "learned": state}, arrays
 
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> Self:
         return cls(GroupMoments.from_state(header["learned"], arrays))
 
 
-class PowerLearner:
+class PowerLearner(_Single):
     """Learns with the power method: in one pass, or in one pass for each of its steps.
 
     Examples
@@ -209,19 +228,21 @@ class PowerLearner:
     7
     """
 
-    name: ClassVar[str] = "power"
+    name = "power"
     solver = "power"
 
-    def __init__(self, power: FairPowerMethod) -> None:
-        self.power = power
+    @property
+    def moments(self) -> Any:
+        raise AttributeError('solver="power" keeps no moments: use "exact", "sketch" or "auto"')
 
     @property
-    def schema(self) -> Schema:
-        return self.power.schema
+    def power(self) -> FairPowerMethod:
+        power: FairPowerMethod = self._held
+        return power
 
-    @schema.setter
-    def schema(self, schema: Schema) -> None:
-        self.power.schema = schema
+    @property
+    def phase(self) -> str:
+        return self.power.phase
 
     @property
     def n_features(self) -> int:
@@ -232,14 +253,6 @@ class PowerLearner:
         return self.power.plan.dtype
 
     @property
-    def n_rows(self) -> int | float:
-        return self.power.n_rows
-
-    @property
-    def group_counts(self) -> Counts:
-        return self.power.group_counts
-
-    @property
     def passes(self) -> int:
         return 1 if self.power.plan.block_size is not None else self.power.plan.total_steps
 
@@ -247,16 +260,14 @@ class PowerLearner:
     def needs_groups(self) -> bool:
         return self.phase == "unfair"
 
-    @property
-    def phase(self) -> str:
-        return self.power.phase
-
-    @property
-    def moments(self) -> Any:
-        raise AttributeError('solver="power" keeps no moments: use "exact", "sketch" or "auto"')
-
     def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
         self.power.update(X, groups, sample_weight=sample_weight)
+
+    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        if self.power.plan.block_size is None and sample_weight is None:
+            self.power.fit_full(X, groups)
+        else:
+            self.update(X, groups, sample_weight)
 
     def merge(self, other: Learner) -> NoReturn:
         raise ValueError("the power method does not merge: use solver 'exact' or 'sketch'")
@@ -278,20 +289,13 @@ class PowerLearner:
     ) -> Any:
         return self.moments  # there are none, and the error says so
 
-    def copy(self) -> Self:
-        return type(self)(copy.copy(self.power))
-
     def describe(self) -> dict[str, Any]:
         return {
             "n_rows": self.n_rows,
             "n_features": self.n_features,
-            "phase": self.power.phase,
+            "phase": self.phase,
             "groups": plain_counts(self.group_counts),
         }
-
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        state, arrays = self.power.to_state()
-        return {"learner": self.name, "learned": state}, arrays
 
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> Self:

@@ -42,7 +42,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     Parameters
     ----------
     n_components : int, optional
-        k. None keeps as many as the constraint leaves.
+        Number of components, k. None keeps as many as the constraint leaves.
     n_unfair : int or dict of str to int, default 1
         m: directions of each second-moment gap to null, for all attributes or per attribute.
     constraint : {"all", "mean", "covariance", "none"}, default "all"
@@ -64,7 +64,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     power_steps : int or (int, int), default 10
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"
-        "power" only: what to do when a block ends without a row of a compared group.
+        "power" only: what to do if a block ends without a row of a compared group.
     min_group_size : int, default 20
         A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
         and, if needed, those of the next smaller group, so that they do not follow from the others.
@@ -163,9 +163,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         with self._unchanged_on_error():
             X, groups, sample_weight = self._checked_rows(X, sensitive_features, sample_weight, reset=True)
             learner = self.new_learner(X, groups)
-            for _ in range(learner.passes):
-                learner.update(X, groups, sample_weight)
-                learner.end_step()
+            learner.fit(X, groups, sample_weight)
             self.adopt(learner, solve=True)
         return self
 
