@@ -11,6 +11,7 @@ import pytest
 from file_damage import DAMAGES, Bomb, resealed, start_of
 
 from fairstream import FairstreamFileError, FairStreamingPCA, GroupMoments, load, solve
+from fairstream.data.schema import Schema
 from fairstream.files import format as persist
 
 ROUNDS = 140  # times 15 kinds of damage: 2,100 files
@@ -205,8 +206,8 @@ def test_a_model_of_many_named_features_and_groups_is_within_proportion(tmp_path
     solve(moments, 1, constraint="none").save(tmp_path / "groups")
     assert len(load(tmp_path / "groups").groups["b"]) == 1_000
     wide = GroupMoments(d, 4, np.float32).update(rng.normal(size=(50, d)), {"sex": ["f", "m"] * 25})
-    wide.feature_names = tuple(f"income = ({j}, {j + 1}], k, [a, b]" for j in range(d))
-    wide.encoding = {"columns": {name: {"mean": 0.5, "std": 1.5} for name in wide.feature_names}}
+    names = tuple(f"income = ({j}, {j + 1}], k, [a, b]" for j in range(d))
+    wide.schema = Schema(names, {"columns": {name: {"mean": 0.5, "std": 1.5} for name in names}})
     wide.save(tmp_path / "names")
     assert load(tmp_path / "names").feature_names == wide.feature_names
 

@@ -258,10 +258,10 @@ def test_table_columns_keep_their_names(tmp_path, rows, one_thread):
     path, sensitive, _ = write_parquet(tmp_path, *rows)
     fitted = fit_dask(FairStreamingPCA(3), str(path), sensitive, client=one_thread)
     assert [*fitted.feature_names_in_[:2]] == ["f00", "f01"]
-    assert fitted.moments_.encoding == fitted.subspace_.parameters["encoding"]
+    assert fitted.moments_.encoding == fitted.subspace_.schema.encoding
     power = FairStreamingPCA(3, solver="power", power_steps=1, random_state=0)
     fit_dask(power, str(path), sensitive, client=one_thread)
-    assert power.subspace_.parameters["encoding"] == fitted.moments_.encoding
+    assert power.subspace_.schema.encoding == fitted.moments_.encoding
 
 
 def test_worker_processes_open_the_files_too(tmp_path, rows, single, processes):

@@ -14,7 +14,7 @@ from fairstream.moments.exact import ExactScatter
 
 D = 12
 PACKAGE = Path(fairstream.__file__).parent
-BUSY = tuple(str(PACKAGE / name) for name in ("moments", "power", "estimator.py", "channels.py"))
+BUSY = tuple(str(PACKAGE / name) for name in ("moments", "power", "estimators"))
 
 
 class BrokenOff:

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import fairstream
 from fairstream import FairstreamFileError, FairStreamingPCA, FairSubspace, GroupMoments, load, solve
+from fairstream.data.schema import Schema
 from fairstream.files import format as persist
 
 D = 12
@@ -186,10 +187,10 @@ def test_column_order_is_kept(tmp_path):
 
 def test_moments_of_other_columns_do_not_merge():
     one, two = collected(), collected()
-    one.feature_names, two.feature_names = tuple("abcdefghijkl"), tuple("bacdefghijkl")
+    one.schema, two.schema = Schema(tuple("abcdefghijkl")), Schema(tuple("bacdefghijkl"))
     with pytest.raises(ValueError, match="another feature_names"):
         one.merge(two)
-    two.feature_names = one.feature_names
+    two.schema = one.schema
     assert one.merge(two).n_rows == 2 * two.n_rows
 
 

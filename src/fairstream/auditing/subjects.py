@@ -156,7 +156,6 @@ def _as_subject(name: str, model: Any) -> Subject:
 def _our_subject(name: str, model: Any, result: Any) -> Subject:
     rows = getattr(result, "n_rows", None)
     settings = dict(getattr(result, "parameters", {}))
-    encoding = settings.pop("encoding", None)  # lists every category: not for a report
     moments = getattr(model, "moments_", None)
     return Subject(
         name=name,
@@ -169,7 +168,7 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         total_variance=None if not rows else float(result.total_variance) * (rows - 1) / rows,
         moments=moments if isinstance(moments, GroupMoments) else None,
         feature_names=getattr(result, "feature_names", None),
-        encoding=encoding,
+        encoding=getattr(getattr(result, "schema", None), "encoding", None),
         parameters=_parameters(model) or plain_parameter(settings),
     )
 

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from fairstream.cli.answers import answer
-from fairstream.cli.describe import moments_facts, subspace_facts
 from fairstream.cli.label_count import LabelCount
 from fairstream.cli.options import (
     as_json,
@@ -138,7 +137,7 @@ def fit(
             )
             unlabelled = _unlabelled(estimator)
     estimator.subspace_.save(output)
-    facts = {"model": str(output), **subspace_facts(estimator.subspace_)}
+    facts = {"model": str(output), **estimator.subspace_.describe()}
     answer({**facts, "rows_without_label": unlabelled}, as_json)
 
 
@@ -190,7 +189,7 @@ def moments(data: Path, rank: int | None, output: Path, as_json: bool, **reading
         source = LabelCount(open_data(data, **reading))
         collected = collect_moments(source, rank=rank, progress=progress)
     collected.save(output)
-    facts = {"moments": str(output), **moments_facts(collected)}
+    facts = {"moments": str(output), **collected.describe()}
     answer({**facts, "rows_without_label": source.unlabelled}, as_json)
 
 
@@ -207,7 +206,7 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
         except ValueError as error:
             raise click.ClickException(f"{file} does not go with {files[0]}: {error}") from error
     merged.save(output)
-    answer({"moments": str(output), **moments_facts(merged)}, as_json)
+    answer({"moments": str(output), **merged.describe()}, as_json)
 
 
 @click.command(cls=WritingCommand)
@@ -229,4 +228,4 @@ def solve(
         load_moments(file), n_components, unfair_numbers(n_unfair), constraint, directions
     )
     subspace.save(output)
-    answer({"model": str(output), **subspace_facts(subspace)}, as_json)
+    answer({"model": str(output), **subspace.describe()}, as_json)

@@ -208,9 +208,7 @@ def load_moments(path: Path) -> GroupMoments:
 
 def _encoding_of(path: Path) -> Any:
     held = load(path)
-    encoding = (
-        held.parameters.get("encoding") if isinstance(held, FairSubspace) else load_moments(path).encoding
-    )
+    encoding = (held.learner_ if hasattr(held, "learner_") else held).schema.encoding
     if encoding is None:
         raise click.ClickException(f"{path} was not made from a table: leave --like out")
     return encoding

@@ -35,6 +35,11 @@ class Schema:
         """Return the schema of a source."""
         return cls(source.feature_names, getattr(source, "encoding", None))
 
+    def filled(self, other: Schema) -> Schema:
+        """Return this schema, with what it lacks taken from another."""
+        names = other.feature_names if self.feature_names is None else self.feature_names
+        return Schema(names, other.encoding if self.encoding is None else self.encoding)
+
     def variables(self) -> dict[str, slice]:
         """Return the features of every table column: one for a number, one per category for a category.
 

@@ -107,6 +107,11 @@ def warn_of_few_rows(n_rows: float, min_group_size: float = MIN_GROUP_SIZE) -> N
         )
 
 
+def plain_counts(counts: Counts) -> dict[str, dict[str, int | float]]:
+    """Return counts with labels as text, as JSON can hold them."""
+    return {attribute: {str(label): n for label, n in of.items()} for attribute, of in counts.items()}
+
+
 def listed_groups(small: Counts) -> str:
     """Name groups and their sizes in a message.
 

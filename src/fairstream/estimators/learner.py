@@ -1,20 +1,28 @@
-"""Which learner an estimator's parameters ask for: exact moments, a sketch, or the power method."""
+"""Learner: what an estimator learns with. The protocol, its two kinds, and which one parameters ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.groups import Groups, compared
+from fairstream.data.schema import Schema
+from fairstream.data.small_groups import Counts, plain_counts
+from fairstream.errors import FairstreamFileError
+from fairstream.files.format import Arrays, Header, checked
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.subspace.choices import Choices, check_choice, is_count
-
-Learner: TypeAlias = GroupMoments | FairPowerMethod
+from fairstream.subspace.components import subspace_for
+from fairstream.subspace.frontier import FrontierPoint, frontier
+from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.unfair import small_group_directions, warn_of_small_groups
 
 POWER_ONLY = {"block_size": None, "power_steps": 10, "on_empty_group": "extend"}  # options, defaults
 SOLVERS = ("auto", "exact", "sketch", "power")
@@ -24,10 +32,295 @@ NARROW = 512  # up to so many features a sketch by default drops nothing
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
 
 
-def check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Raise for choices that do not exist and for options that the solver would ignore."""
+class Learner(Protocol):
+    """What takes in rows, and what a fair subspace is solved from.
+
+    `update`, `merge` and `end_step` are all or nothing: one that raises or is interrupted leaves the learner
+    as it was. They replace what they change, so that a `copy` costs next to nothing and stays as it is.
+    """
+
+    schema: Schema
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Computing precision."""
+
+    @property
+    def n_rows(self) -> int | float:
+        """Rows seen, or the sum of their weights."""
+
+    @property
+    def group_counts(self) -> Counts:
+        """Rows of every group of every attribute; nothing is solved for it."""
+
+    @property
+    def solver(self) -> str:
+        """The solver by name: "exact", "sketch" or "power"."""
+
+    @property
+    def passes(self) -> int:
+        """How often it wants to read the whole data, with an `end_step` after each time."""
+
+    @property
+    def needs_groups(self) -> bool:
+        """Whether the next rows must come with their groups if groups are compared at all."""
+
+    @property
+    def phase(self) -> str:
+        """Where the power method is: "unfair" or "components"; an AttributeError if there is none."""
+
+    @property
+    def moments(self) -> Any:
+        """The `GroupMoments` (of several channels a tuple); an AttributeError if there are none."""
+
+    @property
+    def power(self) -> Any:
+        """The `FairPowerMethod` (of several channels a tuple); an AttributeError if there is none."""
+
+    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        """Take in some rows."""
+
+    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        """Take in all rows there are, in as many passes as it wants. For a learner that is new."""
+
+    def merge(self, other: Any) -> None:
+        """Add the rows of another learner of the same kind."""
+
+    def end_step(self) -> None:
+        """End a pass over the whole data."""
+
+    def subspace(self, choices: Choices) -> Any:
+        """Return the fair subspace for these choices, of several channels a `ChannelSubspaces`."""
+
+    def frontier(self, subspace: Any, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]) -> Any:
+        """Return the points of `frontier`, of several channels a tuple of them.
+
+        `subspace` is the present result, for its number of components.
+        """
+
+    def copy(self) -> Self:
+        """Return a copy; neither changes when the other learns."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that a reader of its file wants first."""
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything needed to resume: a header of JSON values, and arrays (not copied)."""
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        """Return the learner that `to_state` described."""
+
+
+class _Single:
+    """What learners of all columns as one have in common; `_held` is what takes in the rows."""
+
+    name: ClassVar[str]
+
+    def __init__(self, held: Any) -> None:
+        self._held = held
+
+    @property
+    def schema(self) -> Schema:
+        schema: Schema = self._held.schema
+        return schema
+
+    @schema.setter
+    def schema(self, schema: Schema) -> None:
+        self._held.schema = schema
+
+    @property
+    def n_rows(self) -> int | float:
+        n_rows: int | float = self._held.n_rows
+        return n_rows
+
+    @property
+    def group_counts(self) -> Counts:
+        counts: Counts = self._held.group_counts
+        return counts
+
+    def copy(self) -> Self:
+        return type(self)(copy.copy(self._held))
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        state, arrays = self._held.to_state()
+        return {"learner": self.name, "learned": state}, arrays
+
+
+class MomentsLearner(_Single):
+    """Learns group moments, exact or sketched, in one pass.
+
+    Examples
+    --------
+    >>> learner = MomentsLearner(GroupMoments(3))
+    >>> learner.update(np.eye(3))
+    >>> learner.solver, learner.n_rows
+    ('exact', 3)
+    """
+
+    name = "moments"
+    passes = 1
+    needs_groups = True
+
+    @property
+    def moments(self) -> GroupMoments:
+        moments: GroupMoments = self._held
+        return moments
+
+    @property
+    def power(self) -> Any:
+        raise AttributeError(f'solver="{self.solver}" runs no power method: use solver="power"')
+
+    @property
+    def phase(self) -> str:
+        phase: str = self.power.phase
+        return phase
+
+    @property
+    def n_features(self) -> int:
+        return self.moments.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.moments.dtype
+
+    @property
+    def solver(self) -> str:
+        return "exact" if self.moments.rank is None else "sketch"
+
+    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        self.moments.update(X, groups, sample_weight)
+
+    fit = update
+
+    def merge(self, other: Learner) -> None:
+        self.moments.merge(other.moments)
+
+    def end_step(self) -> None:
+        pass
+
+    def subspace(self, choices: Choices) -> FairSubspace:
+        return subspace_for(self.moments, choices)
+
+    def frontier(
+        self, subspace: FairSubspace, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]
+    ) -> list[FrontierPoint]:
+        asked: dict[str, Any] = {"n_components": subspace.n_components, **choices}
+        return frontier(self.moments, n_unfair=n_unfair, **asked)
+
+    def describe(self) -> dict[str, Any]:
+        return self.moments.describe()
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        return cls(GroupMoments.from_state(header["learned"], arrays))
+
+
+class PowerLearner(_Single):
+    """Learns with the power method: in one pass, or in one pass for each of its steps.
+
+    Examples
+    --------
+    >>> PowerLearner(FairPowerMethod(3, 1, constraint="none", power_steps=7)).passes
+    7
+    """
+
+    name = "power"
+    solver = "power"
+
+    @property
+    def moments(self) -> Any:
+        raise AttributeError('solver="power" keeps no moments: use "exact", "sketch" or "auto"')
+
+    @property
+    def power(self) -> FairPowerMethod:
+        power: FairPowerMethod = self._held
+        return power
+
+    @property
+    def phase(self) -> str:
+        return self.power.phase
+
+    @property
+    def n_features(self) -> int:
+        return self.power.plan.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.power.plan.dtype
+
+    @property
+    def passes(self) -> int:
+        return 1 if self.power.plan.block_size is not None else self.power.plan.total_steps
+
+    @property
+    def needs_groups(self) -> bool:
+        return self.phase == "unfair"
+
+    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        self.power.update(X, groups, sample_weight=sample_weight)
+
+    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        if self.power.plan.block_size is None and sample_weight is None:
+            self.power.fit_full(X, groups)
+        else:
+            self.update(X, groups, sample_weight)
+
+    def merge(self, other: Learner) -> NoReturn:
+        raise ValueError("the power method does not merge: use solver 'exact' or 'sketch'")
+
+    def end_step(self) -> None:
+        if self.power.plan.block_size is None:
+            self.power.end_step()
+
+    def subspace(self, choices: Choices) -> FairSubspace:
+        subspace = self.power.subspace()
+        warn_of_small_groups(subspace.group_counts, choices, len(subspace.unfair_basis))
+        from_small = small_group_directions(subspace.group_counts, choices)
+        sizes: dict[str, Any] = {"min_group_size": choices.min_group_size}
+        sizes |= {"small_group_directions": from_small} if from_small else {}
+        return replace(subspace, parameters={**subspace.parameters, **sizes})
+
+    def frontier(
+        self, subspace: FairSubspace, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]
+    ) -> Any:
+        return self.moments  # there are none, and the error says so
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "n_rows": self.n_rows,
+            "n_features": self.n_features,
+            "phase": self.phase,
+            "groups": plain_counts(self.group_counts),
+        }
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        # Before anything of that size is made.
+        n_features = header["learned"]["options"]["n_features"]
+        checked(arrays["means"].shape[1:] == (n_features,), "means and features")
+        return cls(FairPowerMethod.from_state(header["learned"], arrays))
+
+
+_KINDS: dict[str, type[Learner]] = {kind.name: kind for kind in (MomentsLearner, PowerLearner)}
+
+
+def learner_from_state(header: Header, arrays: Arrays) -> Learner:
+    """Return the learner, of whichever kind, that `to_state` described."""
+    name = header["learner"]
+    if name not in _KINDS:
+        raise FairstreamFileError(f"learner {name!r} is not known to this version: upgrade")
+    return _KINDS[name].from_state(header, arrays)
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> Choices:
+    """Return the choices among an estimator's parameters; refuse options that the solver would ignore."""
     solver = parameters["solver"]
-    Choices.of(parameters)
+    choices = Choices.of(parameters)
     check_choice("solver", solver, SOLVERS)
     if parameters["rank"] is not None and solver in ("exact", "power"):
         raise ValueError(f'rank={parameters["rank"]} has no meaning for solver="{solver}": leave it out')
@@ -39,26 +332,41 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
                 f'{name}={parameters[name]!r} has no meaning for solver="{solver}": leave it out, or use '
                 'solver="power"'
             )
-    if solver == "power" and parameters["directions"] != "absolute":
+    if solver == "power" and choices.directions != "absolute":
         raise ValueError('directions="relative" needs moments: use solver "exact", "sketch" or "auto"')
-    if solver == "power" and parameters["n_components"] is None:
+    if solver == "power" and choices.n_components is None:
         raise ValueError('n_components=None is not possible with solver="power": give a number')
+    return choices
+
+
+def reads_whole_steps(parameters: Mapping[str, Any]) -> bool:
+    """Whether the parameters ask for a learner that reads the whole data in every step."""
+    return bool(parameters["solver"] == "power" and parameters["block_size"] is None)
 
 
 def new_learner(parameters: Mapping[str, Any], X: Matrix, groups: Groups | None) -> Learner:
-    """Return an empty learner for data like X with groups like these."""
-    d, solver = int(X.shape[1]), parameters["solver"]
-    k: Any = parameters["n_components"]
+    """Return an empty learner for data like X with groups like these, after checking the parameters."""
+    choices = check_parameters(parameters)
+    d, k, solver = int(X.shape[1]), choices.n_components, parameters["solver"]
     if k is not None and k > d:
         raise ValueError(f"n_components={k!r}: give a whole number from 1 to n_features={d}, or None")
     dtype = working_dtype(X.dtype)
     if solver == "power":
-        names = ("n_unfair", "constraint", "block_size", "power_steps", "on_empty_group", "random_state")
-        return FairPowerMethod(d, k, dtype=dtype, **{name: parameters[name] for name in names})
+        return PowerLearner(new_power_method(parameters, d, dtype))
     exact = solver == "exact" or (
         solver == "auto" and parameters["rank"] is None and _fits_exactly(d, groups)
     )
-    return GroupMoments(d, None if exact else _sketch_rank(parameters, d, groups), dtype)
+    rank = None if exact else _sketch_rank(parameters["rank"], choices, d, groups)
+    return MomentsLearner(GroupMoments(d, rank, dtype))
+
+
+def new_power_method(
+    parameters: Mapping[str, Any], n_features: int, dtype: DTypeLike, groups: Any = None
+) -> FairPowerMethod:
+    """Return the power method that an estimator's parameters ask for."""
+    names = ("n_components", "n_unfair", "constraint", "block_size", "power_steps", "on_empty_group")
+    options = {name: parameters[name] for name in (*names, "random_state")}
+    return FairPowerMethod(n_features, dtype=dtype, groups=groups, **options)
 
 
 def _fits_exactly(d: int, groups: Groups | None) -> bool:
@@ -79,19 +387,17 @@ def working_dtype(dtype: DTypeLike) -> type[np.floating[Any]]:
     return np.float32 if small or dtype in (np.float16, np.float32) else np.float64
 
 
-def _sketch_rank(parameters: Mapping[str, Any], d: int, groups: Groups | None) -> int:
+def _sketch_rank(rank: int | None, choices: Choices, d: int, groups: Groups | None) -> int:
     """Return the rank given, else d up to 512 features, else 4 times the directions needed, at least 64."""
-    rank, k, n_unfair = parameters["rank"], parameters["n_components"], parameters["n_unfair"]
     if rank is not None:
         return min(int(rank), d)
-    if k is None:
+    if choices.n_components is None:
         raise ValueError(
             f"n_components=None would keep all of n_features={d}: give n_components, or rank, or "
             'solver="exact"'
         )
     unfair = 0
     for name, column in (groups or {}).items():
-        m = n_unfair.get(name, 0) if isinstance(n_unfair, Mapping) else n_unfair
         comparisons = max(len(compared(column.labels)), 1)
-        unfair += comparisons * (m * (parameters["constraint"] in ("all", "covariance")) + 1)
-    return d if d <= NARROW else min(max(4 * (k + unfair), LEAST_RANK), d)
+        unfair += comparisons * (choices.unfair_directions(name) + 1)
+    return d if d <= NARROW else min(max(4 * (choices.n_components + unfair), LEAST_RANK), d)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -14,20 +12,25 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream.data.alignment import paired
-from fairstream.data.groups import GroupColumn, encode_groups
+from fairstream.data.blocks import Matrix
+from fairstream.data.groups import Groups, encode_groups
 from fairstream.data.matrices import check_matrix
-from fairstream.data.small_groups import MIN_GROUP_SIZE, Counts, warn_of_row_level
-from fairstream.estimators import pca_state
-from fairstream.estimators.learner import Learner, check_parameters, new_learner
-from fairstream.files.format import Arrays, Header, PathLike, Storable, storable
+from fairstream.data.schema import Schema
+from fairstream.data.small_groups import MIN_GROUP_SIZE, row_level_caution, warn_of_row_level
+from fairstream.estimators.learner import (
+    Learner,
+    check_parameters,
+    learner_from_state,
+    new_learner,
+    reads_whole_steps,
+)
+from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.subspace.choices import Choices, NUnfair
-from fairstream.subspace.components import solve
-from fairstream.subspace.frontier import FrontierPoint, frontier
+from fairstream.subspace.choices import Choices, NUnfair, choice_names
+from fairstream.subspace.frontier import FrontierPoint
 from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.unfair import small_group_directions, warn_of_small_groups
 
 
 @storable
@@ -40,7 +43,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     Parameters
     ----------
     n_components : int, optional
-        k. None keeps as many as the constraint leaves.
+        Number of components, k. None keeps as many as the constraint leaves.
     n_unfair : int or dict of str to int, default 1
         m: directions of each second-moment gap to null, for all attributes or per attribute.
     constraint : {"all", "mean", "covariance", "none"}, default "all"
@@ -62,7 +65,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     power_steps : int or (int, int), default 10
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"
-        "power" only: what to do when a block ends without a row of a compared group.
+        "power" only: what to do if a block ends without a row of a compared group.
     min_group_size : int, default 20
         A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
         and, if needed, those of the next smaller group, so that they do not follow from the others.
@@ -77,12 +80,14 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     explained_variance_, explained_variance_ratio_, singular_values_ : arrays (k,)
     group_counts_ : dict, attribute -> label -> rows
     group_means_ : dict, attribute -> label -> array (d,)
+    n_components_ : int
     n_samples_seen_ : int
     moments_ : GroupMoments, of all solvers but "power"
     power_ : FairPowerMethod, of solver "power"
     phase_ : str, of solver "power": "unfair" or "components"
     subspace_ : FairSubspace
     solver_ : str
+    learner_ : Learner, what everything is solved from
 
     Notes
     -----
@@ -157,18 +162,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             Itself. A rejected call leaves it as it was.
         """
         with self._unchanged_on_error():
-            sensitive_features = paired(sensitive_features, X)
-            sample_weight = paired(sample_weight, X, "sample_weight")
-            X = self._validated(X, reset=True)
-            check_parameters(self.get_params(deep=False))
-            groups = self._groups(sensitive_features, X.shape[0])
-            learner = new_learner(self.get_params(deep=False), X, groups)
-            if isinstance(learner, FairPowerMethod) and self.block_size is None:
-                _refuse_weights(sample_weight)
-                learner.fit_full(X, groups)
-            else:
-                learner.update(X, groups, sample_weight=sample_weight)
-            self._learner, self._subspace = learner, self._solve(learner)
+            X, groups, sample_weight = self._checked_rows(X, sensitive_features, sample_weight, reset=True)
+            learner = self.new_learner(X, groups)
+            learner.fit(X, groups, sample_weight)
+            self.adopt(learner, solve=True)
         return self
 
     def partial_fit(
@@ -176,30 +173,28 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     ) -> Self:
         """Learn from one more block of any number of rows, all of them or none. Parameters as in `fit`."""
         with self._unchanged_on_error():
-            started = hasattr(self, "_learner")
-            sensitive_features = paired(sensitive_features, X)
-            sample_weight = paired(sample_weight, X, "sample_weight")
-            X = self._validated(X, reset=not started)
+            started = self.__sklearn_is_fitted__()
             check_parameters(self.get_params(deep=False))
-            if self.solver == "power" and self.block_size is None:
+            if reads_whole_steps(self.get_params(deep=False)):
                 raise ValueError(
                     "block_size=None reads the whole data in every step: use fit, or give block_size=(b, B)"
                 )
-            groups = self._groups(sensitive_features, X.shape[0])
-            # A learner replaces its arrays: the update of a shallow copy leaves the one before as it was.
-            parameters = self.get_params(deep=False)
-            learner = copy.copy(self._learner) if started else new_learner(parameters, X, groups)
-            learner.update(X, groups, sample_weight=sample_weight)
+            X, groups, sample_weight = self._checked_rows(
+                X, sensitive_features, sample_weight, reset=not started
+            )
+            learner = self.learner_.copy() if started else self.new_learner(X, groups)
+            self._check_labelled(learner, groups)
+            learner.update(X, groups, sample_weight)
             self._learner, self._subspace = learner, None
         return self
 
-    def resolve(self, **changes: Any) -> FairStreamingPCA:
+    def resolve(self, **changes: Any) -> Self:
         """Return a new fitted estimator from the same moments, with some choices changed. No data needed.
 
         Parameters
         ----------
         **changes
-            Any of `n_components`, `n_unfair`, `constraint`, `directions`.
+            Any field of `Choices`: `n_components`, `n_unfair`, `constraint`, `directions`, ...
 
         Examples
         --------
@@ -209,17 +204,12 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         >>> pca.resolve(n_components=2, n_unfair=4).unfair_basis_.shape
         (5, 8)
         """
-        moments = self.moments_
-        allowed = ("n_components", "n_unfair", "constraint", "directions")
-        wrong = [name for name in changes if name not in allowed]
+        self.moments_  # noqa: B018  an error if there are none
+        wrong = [name for name in changes if name not in choice_names()]
         if wrong:
-            raise ValueError(f"resolve cannot change {wrong}: it takes {', '.join(allowed)}")
-        other: FairStreamingPCA = clone(self).set_params(**changes)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(other, name, getattr(self, name))
-        other._learner, other._subspace = moments.copy(), other._solve(moments)
-        return other
+            raise ValueError(f"resolve cannot change {wrong}: it takes {', '.join(choice_names())}")
+        other: Self = clone(self).set_params(**changes)
+        return other.adopt(self.learner_.copy(), solve=True)
 
     def frontier(self, n_unfair: Iterable[int] | None = None, **choices: Any) -> list[FrontierPoint]:
         """Return variance kept and gaps left for every m, from the moments alone.
@@ -229,15 +219,12 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         n_unfair : iterable of int, optional
             None: 0 to 10, as far as they leave room for the components.
         **choices
-            `n_components`, `constraint` and `directions`, where they shall differ from the estimator's.
+            `n_components`, `constraint`, `directions`, ... if they are to differ from the estimator's.
         """
-        moments = self.moments_
-        defaults: dict[str, Any] = {
-            "n_components": self.subspace_.n_components,
-            "constraint": self.constraint,
-            "directions": self.directions,
-        }
-        return frontier(moments, n_unfair=n_unfair, **(defaults | choices))
+        self.moments_  # noqa: B018  an error if there are none
+        own = {name: getattr(self, name) for name in choice_names()}
+        kept = {name: value for name, value in own.items() if name not in ("n_components", "n_unfair")}
+        return self.learner_.frontier(self.subspace_, n_unfair, kept | choices)
 
     # Using ------------------------------------------------------------------------------------------
 
@@ -262,49 +249,90 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def save(self, path: PathLike) -> None:
         """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
-        warn_of_row_level(*self.seen_counts(), self.min_group_size)
+        learner = self.learner_
+        warn_of_row_level(learner.group_counts, learner.n_rows, self.min_group_size)
         super().save(path)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the parameters and the figures of what was learned that a reader wants first."""
+        learner = self.learner_
+        caution = row_level_caution(learner.group_counts, learner.n_rows, self.min_group_size)
+        return {"parameters": self.get_params(deep=False), **learner.describe(), "caution": caution}
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """Return parameters and what was learned, as JSON values and arrays (not copied)."""
-        check_is_fitted(self)
-        return pca_state.describe(self)
+        """Return parameters and what was learned, as JSON values and arrays (not copied).
+
+        A subspace is not part of it: it is solved again after loading.
+        """
+        seed = self.random_state
+        if seed is not None and not isinstance(seed, int | np.integer):
+            raise ValueError(
+                f"random_state is a {type(seed).__name__}, which a file cannot hold: set an int, or None"
+            )
+        learned, arrays = self.learner_.to_state()
+        names = getattr(self, "feature_names_in_", None)
+        header = {
+            "parameters": self.get_params(deep=False),
+            "feature_names_in": None if names is None else [*map(str, names)],
+        }
+        return header | learned, arrays
 
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> Self:
-        """Return the estimator that `to_state` described; `partial_fit` can go on."""
-        return pca_state.rebuild(cls, header, arrays)
+        """Return the estimator that `to_state` described; `partial_fit` resumes exactly where it was."""
+        # JSON knows no tuples: (b, B) comes back as a list.
+        parameters: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in header["parameters"].items()
+        }
+        estimator, names = cls(**parameters), header["feature_names_in"]
+        learner = estimator.stored_learner(header, arrays)
+        checked(names is None or len(names) == learner.n_features, "feature names and features")
+        # Files of before there was a schema have its parts here.
+        names = None if names is None else tuple(map(str, names))
+        learner.schema = learner.schema.filled(Schema(names, header.get("encoding")))
+        return estimator.adopt(learner)
 
     # What was learned -------------------------------------------------------------------------------
 
     @property
     def subspace_(self) -> FairSubspace:
         """The frozen result; solved on first use after `partial_fit`."""
-        learner = self._fitted()
+        learner = self.learner_
         if self._subspace is None:
-            self._subspace = self._solve(learner)
+            self._subspace = learner.subspace(Choices.of(self.get_params(deep=False)))
         return self._subspace
+
+    @property
+    def learner_(self) -> Learner:
+        """What took in the rows."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet: call fit or partial_fit first"
+            )
+        return self._learner
 
     @property
     def moments_(self) -> GroupMoments:
         """The summary that everything else is solved from."""
-        learner = self._fitted()
-        if not isinstance(learner, GroupMoments):
-            raise AttributeError('solver="power" keeps no moments: use "exact", "sketch" or "auto"')
-        return learner
+        moments: GroupMoments = self.learner_.moments
+        return moments
 
     @property
     def power_(self) -> FairPowerMethod:
         """The power method and where it stands."""
-        learner = self._fitted()
-        if not isinstance(learner, FairPowerMethod):
-            raise AttributeError(f'solver="{self.solver_}" runs no power method: use solver="power"')
-        return learner
+        power: FairPowerMethod = self.learner_.power
+        return power
 
     @property
     def phase_(self) -> str:
         """Where the power method is: "unfair" until the unfair basis is known, then "components"."""
-        return self.power_.phase
+        return self.learner_.phase
+
+    @property
+    def n_components_(self) -> int:
+        """Number of columns of the embedding."""
+        return self.subspace_.n_components
 
     @property
     def components_(self) -> FloatArray:
@@ -350,22 +378,50 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @property
     def n_samples_seen_(self) -> int | float:
         """Rows seen, or the sum of their weights."""
-        return self._fitted().n_rows
+        return self.learner_.n_rows
 
     @property
     def solver_(self) -> str:
         """The solver that "auto" came to."""
-        learner = self._fitted()
-        if isinstance(learner, FairPowerMethod):
-            return "power"
-        return "exact" if learner.rank is None else "sketch"
+        return self.learner_.solver
+
+    # What a learner is made from, and taken over by -------------------------------------------------
+
+    def new_learner(self, X: Matrix, groups: Groups | None) -> Learner:
+        """Return an empty learner for rows like these, and with their names; refuse missing groups."""
+        learner = self.empty_learner(X, groups)
+        self._check_labelled(learner, groups)
+        names = getattr(self, "feature_names_in_", None)
+        learner.schema = Schema(None if names is None else tuple(names))
+        return learner
+
+    def empty_learner(self, X: Matrix, groups: Groups | None) -> Learner:
+        """Return an empty learner for rows like these, after checking the parameters."""
+        return new_learner(self.get_params(deep=False), X, groups)
+
+    def stored_learner(self, header: Header, arrays: Arrays) -> Learner:
+        """Return the learner that a file of this estimator describes."""
+        return learner_from_state(header, arrays)
+
+    def adopt(self, learner: Learner, *, solve: bool = False) -> Self:
+        """Take over a learner in place of what was learned before.
+
+        With `solve` the subspace is solved at once; a solver that refuses leaves the estimator as it was.
+        """
+        with self._unchanged_on_error():
+            self.n_features_in_ = learner.n_features
+            self.__dict__.pop("feature_names_in_", None)
+            if learner.schema.feature_names is not None:
+                self.feature_names_in_ = np.array(learner.schema.feature_names, dtype=object)
+            self._learner, self._subspace = learner, None
+            if solve:
+                self.subspace_  # noqa: B018
+        return self
+
+    def check_source(self, source: Any) -> None:
+        """Refuse a source that this estimator is not for."""
 
     # Inside -----------------------------------------------------------------------------------------
-
-    def seen_counts(self) -> tuple[Counts, int | float]:
-        """Return the rows of every group and of all so far; nothing is solved for it."""
-        learner = self._fitted()
-        return learner.group_counts, learner.n_rows
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner")
@@ -378,12 +434,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     @property
     def _n_features_out(self) -> int:
-        return self.subspace_.n_components
-
-    def _fitted(self) -> Learner:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this FairStreamingPCA is not fitted yet: call fit or partial_fit first")
-        return self._learner
+        return self.n_components_
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
@@ -398,43 +449,19 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
         return validate_data(self, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=reset)
 
-    def _groups(self, sensitive_features: Any, n_rows: int) -> dict[str, GroupColumn] | None:
-        if sensitive_features is not None:
-            return encode_groups(sensitive_features, n_rows)
-        learner = getattr(self, "_learner", None)
-        past_groups = isinstance(learner, FairPowerMethod) and learner.phase == "components"
-        if self.constraint == "none" or past_groups:
-            return None
-        raise ValueError(
-            "sensitive_features is missing: pass one label per row and attribute, or "
-            'constraint="none" for ordinary streaming PCA'
-        )
+    def _checked_rows(
+        self, X: Any, sensitive_features: Any, sample_weight: Any, *, reset: bool
+    ) -> tuple[Any, Groups | None, Any]:
+        """Return rows, encoded groups and weights, in the same order."""
+        sensitive_features = paired(sensitive_features, X)
+        sample_weight = paired(sample_weight, X, "sample_weight")
+        X = self._validated(X, reset=reset)
+        groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
+        return X, groups, sample_weight
 
-    def _solve(self, learner: Learner) -> FairSubspace:
-        names = getattr(self, "feature_names_in_", None)
-        names = None if names is None else tuple(map(str, names))
-        if isinstance(learner, FairPowerMethod):
-            return self._with_group_sizes(learner.subspace(names))
-        return solve(
-            learner,
-            self.n_components,
-            self.n_unfair,
-            self.constraint,
-            self.directions,
-            names,
-            min_group_size=self.min_group_size,
-        )
-
-    def _with_group_sizes(self, subspace: FairSubspace) -> FairSubspace:
-        """Say of the power method's result what `solve` says of its own: which groups are small."""
-        choices = Choices.of(self.get_params(deep=False))
-        warn_of_small_groups(subspace.group_counts, choices, len(subspace.unfair_basis))
-        from_small = small_group_directions(subspace.group_counts, choices)
-        sizes: dict[str, Any] = {"min_group_size": self.min_group_size}
-        sizes |= {"small_group_directions": from_small} if from_small else {}
-        return dataclasses.replace(subspace, parameters={**subspace.parameters, **sizes})
-
-
-def _refuse_weights(sample_weight: Any) -> None:
-    if sample_weight is not None:
-        raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
+    def _check_labelled(self, learner: Learner, groups: Groups | None) -> None:
+        if groups is None and learner.needs_groups and self.constraint != "none":
+            raise ValueError(
+                "sensitive_features is missing: pass one label per row and attribute, or "
+                'constraint="none" for ordinary streaming PCA'
+            )

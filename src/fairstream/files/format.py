@@ -80,6 +80,10 @@ class Storable:
         """Return the object that `to_state` described, or raise for a state that cannot be one."""
         raise NotImplementedError
 
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that a reader of its file wants first, as JSON values."""
+        raise NotImplementedError
+
     def save(self, path: PathLike) -> None:
         """Write to a file that `fairstream.load` reads back, never leaving a half-written file behind."""
         header, arrays = self.to_state()

@@ -17,7 +17,8 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Matrix, take_rows
 from fairstream.data.groups import MAX_GROUPS, GroupColumn, GroupIndex, Groups, encode_groups
 from fairstream.data.matrices import check_matrix
-from fairstream.data.small_groups import warn_of_row_level
+from fairstream.data.schema import Schema
+from fairstream.data.small_groups import plain_counts, row_level_caution, warn_of_row_level
 from fairstream.files.format import (
     Arrays,
     Header,
@@ -67,9 +68,8 @@ class GroupMoments(Storable):
 
     Attributes
     ----------
-    feature_names : tuple of str, optional
-    encoding : dict, optional
-        How table columns became features. Summaries whose names or encodings differ do not merge.
+    schema : Schema
+        Names of the features, and how table columns became them. Summaries that differ in it do not merge.
 
     Notes
     -----
@@ -109,8 +109,7 @@ class GroupMoments(Storable):
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float64, np.float32):
             raise ValueError(f"dtype is {self.dtype}: use float64 or float32")
-        self.feature_names: tuple[str, ...] | None = None
-        self.encoding: Mapping[str, Any] | None = None
+        self.schema = Schema()
         self._index = GroupIndex()
         self._weights = np.zeros(1)
         self._means = np.zeros((1, self.n_features))
@@ -242,9 +241,7 @@ class GroupMoments(Storable):
             return self
         if self._weights[0] == 0:
             draft = other.copy()
-            for name in ("feature_names", "encoding"):
-                if getattr(draft, name) is None:
-                    setattr(draft, name, getattr(self, name))
+            draft.schema = other.schema.filled(self.schema)
             return self._become(draft)
         draft = self._draft()
         draft._add(other)
@@ -286,6 +283,17 @@ class GroupMoments(Storable):
             whole._sample = None
         super(GroupMoments, whole).save(path)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that a reader wants first."""
+        return {
+            "n_rows": self.n_rows,
+            "n_features": self.n_features,
+            "rank": self.rank,
+            "lost_energy": self.lost_energy,
+            "groups": plain_counts(self.group_counts),
+            "caution": row_level_caution(self.group_counts, self.n_rows),
+        }
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied)."""
         scatter_header, scatter_arrays = self._scatter.to_state()
@@ -295,8 +303,7 @@ class GroupMoments(Storable):
             "dtype": str(self.dtype),
             "attributes": list(self._index.slots),
             "groups": [[a, label_to_json(a, label)] for a, label in self._index.listed()],
-            "feature_names": None if self.feature_names is None else list(self.feature_names),
-            "encoding": self.encoding,
+            **self.schema.to_header(),
         }
         arrays = {"weights": self._weights, "means": self._means}
         if self._sample is not None:
@@ -325,8 +332,7 @@ class GroupMoments(Storable):
         listed = [(name, label_from_json(label)) for name, label in groups]
         moments._index = GroupIndex.of(map(str, header["attributes"]), listed)
         checked(not moments._index.is_restricted, "groups and their labels")
-        moments.feature_names = None if names is None else tuple(map(str, names))
-        moments.encoding = header["encoding"]
+        moments.schema = Schema.from_header(header)
         if header.get("sample") is not None:
             moments._sample = RowSample.from_state(header["sample"], arrays, d)
         return moments
@@ -347,8 +353,7 @@ class GroupMoments(Storable):
         other.rank = None if self.rank is None else min(self.rank, len(features))
         other._means = self._means[:, features]
         names = self.feature_names
-        other.feature_names = None if names is None else tuple(names[j] for j in features.tolist())
-        other.encoding = None
+        other.schema = Schema(None if names is None else tuple(names[j] for j in features.tolist()))
         if self._sample is not None:
             other._sample = self._sample.selected(features)
         return other
@@ -359,6 +364,16 @@ class GroupMoments(Storable):
     def n_rows(self) -> int | float:
         """Rows seen; with weights, the sum of the weights."""
         return _count(self._weights[0])
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The name of every feature, if known."""
+        return self.schema.feature_names
+
+    @property
+    def encoding(self) -> Mapping[str, Any] | None:
+        """How table columns became features; None if not from a table."""
+        return self.schema.encoding
 
     @property
     def nbytes(self) -> int:

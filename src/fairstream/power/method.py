@@ -29,7 +29,7 @@ import copy
 import operator
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.groups import GroupIndex, encode_groups
 from fairstream.data.matrices import check_matrix
+from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.files.format import checked_number, checked_orthonormal, checked_signs
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares
@@ -114,6 +115,11 @@ class FairPowerMethod:
     dtype : {float64, float32}
         Computing precision. Means are always kept in float64.
 
+    Attributes
+    ----------
+    schema : Schema
+        Names of the features, and how table columns became them; for the result.
+
     Notes
     -----
     In the first block all comparisons start from one random W (the paper draws one each): so groups can be
@@ -157,6 +163,7 @@ class FairPowerMethod:
         self.plan = PowerPlan.of(
             n_features, n_components, n_unfair, constraint, block_size, power_steps, on_empty_group, dtype
         )
+        self.schema = Schema()
         self._generator = _own_generator(random_state)
         self._ledger = GroupLedger(self.plan.n_features)
         self._declared = groups is not None
@@ -282,6 +289,7 @@ class FairPowerMethod:
     def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:
         """Return what is known so far as a frozen `FairSubspace`; raises while there are no components."""
         components = self.components
+        schema = self.schema if feature_names is None else replace(self.schema, feature_names=feature_names)
         sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
         return FairSubspace(
             components.T,
@@ -292,7 +300,7 @@ class FairPowerMethod:
             self.n_rows,
             self.group_counts,
             self.group_means,
-            feature_names,
+            schema,
             {**self.plan.to_header(), "directions": "absolute", "solver": "power"},
         )
 
@@ -617,6 +625,7 @@ class FairPowerMethod:
             "open_squares": ledger.open_squares,
             "generator": self._generator.bit_generator.state,
             "convergence": dict(self._moved),
+            **self.schema.to_header(),
         }
         arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
         arrays |= {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U}
@@ -631,6 +640,7 @@ class FairPowerMethod:
             )
         try:
             method = cls(**header["options"])
+            method.schema = Schema.from_header(header)
             ledger = method._ledger
             method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
             method._generator.bit_generator.state = header["generator"]

@@ -13,7 +13,6 @@ from typing import Any
 from threadpoolctl import threadpool_info
 
 from fairstream.errors import FairstreamFileError, FairstreamWarning
-from fairstream.estimators.images import FairImagePCA
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike, build, library_versions, read_file, sync_folder, write_file
 from fairstream.files.locking import folder_locked
@@ -30,7 +29,7 @@ class Checkpoint:
     """
 
     path: Path
-    estimator: FairStreamingPCA | FairImagePCA
+    estimator: FairStreamingPCA
     rows: int
     environment: Mapping[str, Any]
     digest: Mapping[str, Any] | None = None
@@ -65,7 +64,7 @@ class CheckpointFolder:
 
     def write(
         self,
-        estimator: FairStreamingPCA | FairImagePCA,
+        estimator: FairStreamingPCA,
         rows: int,
         environment: Mapping[str, Any],
         digest: Mapping[str, Any] | None = None,

@@ -42,7 +42,7 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
     >>> open_like(model, np.ones((5, 3))).n_features
     3
     """
-    encoding = model.parameters.get("encoding")
+    encoding = model.schema.encoding
     if encoding is not None and isinstance(data, str | Path) and Path(data).suffix.lower() in _MATRICES:
         raise ValueError(
             f"{data} is a matrix, the model was fitted on a table: pass a table with its columns"

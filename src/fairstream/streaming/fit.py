@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar, overload
 
-import numpy as np
 from numpy.typing import DTypeLike
+from sklearn.base import clone
 
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.cutting import cut_block
+from fairstream.data.groups import Groups
 from fairstream.data.row_digest import RowDigest
-from fairstream.estimators.images import FairImagePCA, channel_columns, check_source_channels
-from fairstream.estimators.learner import check_parameters, new_learner, working_dtype
+from fairstream.data.schema import Schema
+from fairstream.estimators.learner import (
+    Learner,
+    MomentsLearner,
+    check_parameters,
+    reads_whole_steps,
+    working_dtype,
+)
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.moments import GroupMoments
-from fairstream.power import FairPowerMethod
 from fairstream.streaming.checkpoint import (
     Checkpoint,
     CheckpointFolder,
@@ -32,12 +37,13 @@ from fairstream.streaming.checkpoint import (
 from fairstream.streaming.signals import FitInterrupted, PendingSignal, signals_held_back
 
 CHECKPOINT_SECONDS = 60.0
+NO_ROWS = "the source has no rows: nothing was learned"
 
 Progress: TypeAlias = Callable[[int, int | None], object]
-"""Called after every block with the rows done and, where known, the rows there are."""
+"""Called after every block with the rows done and, if known, the rows there are."""
 
-Estimator: TypeAlias = FairStreamingPCA | FairImagePCA
-E = TypeVar("E", FairStreamingPCA, FairImagePCA)
+NewLearner: TypeAlias = Callable[[Matrix, Groups | None], Learner]
+E = TypeVar("E", bound=FairStreamingPCA)
 
 
 @overload
@@ -46,14 +52,14 @@ def fit_source(source: Any, estimator: E, **options: Any) -> E: ...
 def fit_source(source: Any, estimator: None = None, **options: Any) -> FairStreamingPCA: ...
 def fit_source(
     source: Any,
-    estimator: Estimator | None = None,
+    estimator: FairStreamingPCA | None = None,
     *,
     checkpoint: PathLike | None = None,
     every: int | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     **parameters: Any,
-) -> Estimator:
+) -> FairStreamingPCA:
     """Fit on all blocks of a source in one pass, with checkpoints that survive anything.
 
     Parameters
@@ -76,15 +82,16 @@ def fit_source(
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
     **parameters
-        Of `FairStreamingPCA`, where no estimator is given.
+        Of `FairStreamingPCA`, if no estimator is given.
 
     Returns
     -------
     FairStreamingPCA or FairImagePCA
-        The fitted estimator.
+        The estimator, fitted. A failed fit leaves it as it was.
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, sex = rng.normal(size=(500, 6)), rng.integers(0, 2, 500)
     >>> source = open_source(X, sensitive={"sex": sex}, block_size=100)
@@ -100,27 +107,19 @@ def fit_source(
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
-    whole_steps = estimator.solver == "power" and estimator.block_size is None
-    if whole_steps and checkpoint is not None:
+    check_parameters(estimator.get_params(deep=False))
+    if checkpoint is not None and reads_whole_steps(estimator.get_params(deep=False)):
         raise ValueError("checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out")
     folder = None if checkpoint is None else CheckpointFolder(checkpoint)
     with nullcontext() if folder is None else folder.locked():
         refuse_occupied(checkpoint, resume)
         source = open_source(source)  # a table may be read once here: not before the folder is ours
-        if isinstance(estimator, FairImagePCA):
-            check_source_channels(estimator, source)
-        if whole_steps:
-            _fit_whole_steps(source, estimator, progress)
-        elif folder is None:
-            for block, rows in _counted(source):
-                _learn(estimator, block, source)
-                _report(progress, rows, source)
+        estimator.check_source(source)
+        if folder is None:
+            learner = _learned(source, estimator.new_learner, progress)
         else:
-            estimator = _fit_with_checkpoints(source, estimator, folder, every, progress)
-    if not estimator.__sklearn_is_fitted__():
-        raise ValueError("the source has no rows: nothing was learned")
-    _name_columns(estimator, source)
-    return estimator
+            learner = _learned_with_checkpoints(source, estimator, folder, every, progress)
+    return estimator.adopt(learner)
 
 
 def collect_moments(
@@ -134,108 +133,106 @@ def collect_moments(
     rank : int, optional
         As in `GroupMoments`.
     dtype : {float64, float32}, optional
-        By default float32 where that holds the rows as they are (images, float32), else float64, as in a fit.
+        By default float32 if that holds the rows as they are (images, float32), else float64, as in a fit.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
 
     Examples
     --------
+    >>> import numpy as np
     >>> source = open_source(np.eye(4), sensitive={"sex": ["f", "m", "f", "m"]})
     >>> collect_moments(source).groups
     {'sex': ('f', 'm')}
     """
     source = open_source(source)
-    moments: GroupMoments | None = None
-    for block, rows in _counted(source):
-        if moments is None:
-            moments = GroupMoments(source.n_features, rank, dtype or working_dtype(block.X.dtype))
-        moments.update(block.X, block.groups)
-        _report(progress, rows, source)
-    if moments is None:
-        raise ValueError("the source has no rows: nothing was learned")
-    moments.feature_names, moments.encoding = source.feature_names, getattr(source, "encoding", None)
+
+    def new_learner(X: Matrix, groups: Groups | None) -> Learner:
+        return MomentsLearner(GroupMoments(X.shape[1], rank, dtype or working_dtype(X.dtype)))
+
+    moments: GroupMoments = _learned(source, new_learner, progress).moments
     return moments
 
 
-def _fit_whole_steps(source: BlockSource, estimator: Estimator, progress: Progress | None) -> None:
-    """Run the power method with one pass over the source per step, which all channels share."""
-    check_parameters(estimator.get_params(deep=False))
-    if isinstance(estimator, FairImagePCA):
-        parts = estimator.new_parts(source.n_features)
-    else:
-        parts = [(estimator, slice(0, source.n_features))]
-    methods: list[FairPowerMethod] = []
-    done = step = 0
-    while not methods or step < methods[0].plan.total_steps:
+def _learned(source: BlockSource, new_learner: NewLearner, progress: Progress | None) -> Learner:
+    """Return what a new learner has learned from as many passes over the source as it wants."""
+    learner: Learner | None = None
+    done = passes = 0
+    while learner is None or passes < learner.passes:
+        rows = 0
         for block, rows in _counted(source):
-            views = [channel_columns(block.X, columns) for _, columns in parts]
-            groups = block.groups or None
-            methods = methods or [_power_method(part, X) for (part, _), X in zip(parts, views, strict=True)]
-            for method, X in zip(methods, views, strict=True):
-                method.update(X, groups)
+            learner = learner or _started(source, new_learner, block)
+            learner.update(block.X, block.groups or None)
             if progress is not None:
-                total = source.n_rows and source.n_rows * methods[0].plan.total_steps
-                progress(done + rows, total)
-        if not methods:
-            return
-        for method in methods:
-            method.end_step()
-        done, step = done + rows, step + 1
-    for (part, columns), method in zip(parts, methods, strict=True):
-        part._learner, part._subspace, part.n_features_in_ = method, None, columns.stop - columns.start
-    if isinstance(estimator, FairImagePCA):
-        estimator.estimators_ = tuple(part for part, _ in parts)
-        estimator._subspace, estimator.n_features_in_ = None, source.n_features
-
-
-def _power_method(estimator: FairStreamingPCA, X: Matrix) -> FairPowerMethod:
-    learner = new_learner(estimator.get_params(deep=False), X, None)
-    assert isinstance(learner, FairPowerMethod)
+                progress(done + rows, source.n_rows and source.n_rows * learner.passes)
+        if learner is None:
+            raise ValueError(NO_ROWS)
+        learner.end_step()
+        done, passes = done + rows, passes + 1
     return learner
 
 
-def _fit_with_checkpoints(
+def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Learner:
+    """Return an empty learner for the blocks of a source, of which this is the first."""
+    learner = new_learner(block.X, block.groups or None)
+    learner.schema = Schema.of(source)
+    return learner
+
+
+def _learned_with_checkpoints(
     source: BlockSource,
-    estimator: Estimator,
+    estimator: FairStreamingPCA,
     folder: CheckpointFolder,
     every: int | None,
     progress: Progress | None,
-) -> Estimator:
+) -> Learner:
+    """Return what is learned in one pass, or what is left of it, with checkpoints on the way."""
     environment, digest = environment_of(source), RowDigest()
+    learner: Learner | None = None
     rows = saved_rows = 0
     found = folder.newest()
     if found is not None:
         _check_same_fit(found, estimator, source)
         warn_of_differences(found.environment, environment)
         warn_of_no_digest(found)
-        estimator = found.estimator
+        learner = found.estimator.learner_
+        learner.schema = learner.schema.filled(Schema.of(source))
         rows = saved_rows = found.rows
+
+    def write() -> None:
+        if learner is not None:
+            half = clone(estimator).adopt(learner)
+            folder.write(half, rows, environment, digest.to_json())
+
     saved_at = time.monotonic()
     with signals_held_back() as pending:
         blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
         for block, rows in blocks:
             digest.update(block)
-            _learn(estimator, block, source)
-            _report(progress, rows, source)
+            learner = learner or _started(source, estimator.new_learner, block)
+            learner.update(block.X, block.groups or None)
+            if progress is not None:
+                progress(rows, source.n_rows)
             due = (
                 time.monotonic() - saved_at > CHECKPOINT_SECONDS
                 if every is None
                 else rows - saved_rows >= every
             )
             if due or pending.number is not None:
-                folder.write(estimator, rows, environment, digest.to_json())
+                write()
                 saved_at, saved_rows = time.monotonic(), rows
             if pending.number is not None:
                 break
         if rows > saved_rows:
-            folder.write(estimator, rows, environment, digest.to_json())
+            write()
     # After signals are let through again: one that came during the last write must not be lost.
     if pending.number is not None:
         raise FitInterrupted(
             f"stopped after {rows:,} rows; checkpoint written to {folder.path}, resume=True goes on",
             pending.number,
         )
-    return estimator
+    if learner is None:
+        raise ValueError(NO_ROWS)
+    return learner
 
 
 def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
@@ -284,36 +281,8 @@ def _check_same_rows(found: Checkpoint, digest: RowDigest) -> None:
         )
 
 
-def _learn(estimator: Estimator, block: Block, source: BlockSource) -> None:
-    estimator.partial_fit(block.X, sensitive_features=block.groups or None)
-    if isinstance(estimator, FairImagePCA):
-        return
-    if estimator.solver != "power" and estimator.moments_.feature_names is None:
-        estimator.moments_.feature_names = source.feature_names
-        estimator.moments_.encoding = getattr(source, "encoding", None)
-
-
-def _name_columns(estimator: Estimator, source: BlockSource) -> None:
-    """Give the fitted estimator the names of its columns and, in its subspace, how a table made them.
-
-    Not before the end: blocks are bare arrays, and scikit-learn would miss the names with every one.
-    """
-    if source.feature_names is not None:
-        estimator.feature_names_in_ = np.array(source.feature_names, dtype=object)
-    encoding = getattr(source, "encoding", None)
-    if isinstance(estimator, FairStreamingPCA) and estimator.solver == "power" and encoding is not None:
-        subspace = estimator.subspace_
-        parameters = {**subspace.parameters, "encoding": encoding}
-        estimator._subspace = dataclasses.replace(subspace, parameters=parameters)
-
-
-def _report(progress: Progress | None, rows: int, source: BlockSource) -> None:
-    if progress is not None:
-        progress(rows, source.n_rows)
-
-
-def _check_same_fit(found: Checkpoint, estimator: Estimator, source: BlockSource) -> None:
-    """Refuse to go on with another estimator or other columns than the checkpoint's."""
+def _check_same_fit(found: Checkpoint, estimator: FairStreamingPCA, source: BlockSource) -> None:
+    """Refuse to resume with another estimator or other columns than the checkpoint's."""
     if type(found.estimator) is not type(estimator):
         raise ValueError(
             f"the checkpoint {found.path.name} is of a {type(found.estimator).__name__}, the estimator a "
@@ -326,8 +295,8 @@ def _check_same_fit(found: Checkpoint, estimator: Estimator, source: BlockSource
                 f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then!r}: "
                 "resume with that, or begin anew in another folder"
             )
-    moments = getattr(found.estimator, "moments_", None)
-    if isinstance(moments, GroupMoments) and source.feature_names != moments.feature_names:
+    names = found.estimator.learner_.schema.feature_names
+    if names not in (None, source.feature_names):
         raise ValueError(
             f"the source has other column names than {found.path.name}: it belongs to other data"
         )

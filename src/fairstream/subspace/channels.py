@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Matrix
+from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
 from fairstream.linalg import FloatArray
@@ -72,12 +73,12 @@ class ChannelSubspaces(Storable):
     @property
     def channel_slices(self) -> tuple[slice, ...]:
         """Columns of each channel in a row."""
-        return _side_by_side([channel.n_features for channel in self.channels])
+        return side_by_side([channel.n_features for channel in self.channels])
 
     @property
     def component_slices(self) -> tuple[slice, ...]:
         """Columns of each channel in the embedding."""
-        return _side_by_side([channel.n_components for channel in self.channels])
+        return side_by_side([channel.n_components for channel in self.channels])
 
     @property
     def components(self) -> tuple[FloatArray, ...]:
@@ -142,6 +143,11 @@ class ChannelSubspaces(Storable):
     def withheld_groups(self) -> Mapping[str, tuple[Hashable, ...]]:
         """The labels of every attribute whose counts and means are not told."""
         return self.channels[0].withheld_groups
+
+    @property
+    def schema(self) -> Schema:
+        """Pixels have no names, and no table has channels: empty."""
+        return Schema()
 
     @property
     def feature_names(self) -> None:
@@ -218,6 +224,23 @@ class ChannelSubspaces(Storable):
         warn_of_few_rows(self.n_rows, self.parameters.get("min_group_size", MIN_GROUP_SIZE))
         super().save(path)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that a reader wants first, some of them for each channel."""
+        gaps = self.residual_mean_gaps()
+        return {
+            **self.channels[0].describe(),  # the same groups in all channels
+            "n_features": self.n_features,
+            "n_components": self.n_components,
+            "n_channels": self.n_channels,
+            "n_removed": [len(U) for U in self.unfair_basis],
+            "channel_explained_variance_ratio": [
+                float(channel.explained_variance_ratio.sum()) for channel in self.channels
+            ],
+            "channel_residual_mean_gap": {name: [of[name] for of in gaps] for name in gaps[0]},
+            "explained_variance_ratio": float(self.explained_variance_ratio.sum()),
+            "parameters": self.parameters,
+        }
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return what is `publishable` as JSON values and arrays (not copied)."""
         headers, arrays = joined_states([channel.to_state() for channel in self.channels])
@@ -258,7 +281,14 @@ def parted_states(headers: Any, arrays: Arrays) -> list[tuple[Header, dict[str, 
     return parts
 
 
-def _side_by_side(widths: Sequence[int]) -> tuple[slice, ...]:
+def side_by_side(widths: Sequence[int]) -> tuple[slice, ...]:
+    """Return the columns of parts that lie side by side.
+
+    Examples
+    --------
+    >>> side_by_side([2, 3])
+    (slice(0, 2, None), slice(2, 5, None))
+    """
     ends = np.cumsum([0, *widths]).tolist()
     return tuple(slice(start, stop) for start, stop in pairwise(ends))
 

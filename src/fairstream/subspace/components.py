@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamWarning, NoRoomError
 from fairstream.linalg import FloatArray
 from fairstream.linalg.eigen import leading_outside
@@ -263,7 +264,7 @@ def subspace_for(
             a: {label: moments.mean(a, label).astype(moments.dtype) for label in labels}
             for a, labels in moments.groups.items()
         },
-        feature_names=moments.feature_names if feature_names is None else feature_names,
+        schema=Schema(feature_names).filled(moments.schema),
         parameters={
             **choices.to_parameters(),
             "n_components": V.shape[1],
@@ -271,7 +272,6 @@ def subspace_for(
             "rank": moments.rank,
             **({"small_group_directions": from_small} if from_small else {}),
             **found.facts(),
-            **({} if moments.encoding is None else {"encoding": moments.encoding}),
         },
     )
 

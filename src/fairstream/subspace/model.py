@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fairstream.data.blocks import Matrix
 from fairstream.data.groups import label_order
 from fairstream.data.matrices import check_matrix
-from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows, withheld_groups
+from fairstream.data.schema import Schema
+from fairstream.data.small_groups import MIN_GROUP_SIZE, plain_counts, warn_of_few_rows, withheld_groups
 from fairstream.files.format import (
     Arrays,
     Header,
@@ -59,7 +60,8 @@ class FairSubspace(Storable):
         Attribute -> label -> rows.
     group_means : dict
         Attribute -> label -> mean (d,).
-    feature_names : tuple of str, optional
+    schema : Schema
+        Names of the features, and how table columns became them.
     parameters : dict
         How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size.
     withheld_groups : dict
@@ -84,7 +86,7 @@ class FairSubspace(Storable):
     n_rows: int | float
     group_counts: Mapping[str, Mapping[Hashable, int | float]] = field(default_factory=dict)
     group_means: Mapping[str, Mapping[Hashable, FloatArray]] = field(default_factory=dict)
-    feature_names: tuple[str, ...] | None = None
+    schema: Schema = field(default_factory=Schema)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     withheld_groups: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
 
@@ -105,6 +107,11 @@ class FairSubspace(Storable):
     def n_features(self) -> int:
         """Number of columns, d."""
         return int(self.components.shape[1])
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The name of every feature, if known."""
+        return self.schema.feature_names
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
@@ -192,6 +199,21 @@ class FairSubspace(Storable):
         warn_of_few_rows(self.n_rows, self._min_group_size)
         super().save(path)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that a reader wants first."""
+        published = self.publishable()
+        withheld = {a: [*map(str, labels)] for a, labels in published.withheld_groups.items()}
+        return {
+            "n_rows": self.n_rows,
+            "n_features": self.n_features,
+            "n_components": self.n_components,
+            "n_removed": len(self.unfair_basis),
+            "explained_variance_ratio": float(self.explained_variance_ratio.sum()),
+            "parameters": _thawed(self.parameters),
+            "groups": plain_counts(published.group_counts),
+            **({"withheld_groups": withheld} if withheld else {}),
+        }
+
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return what is `publishable` as JSON values and arrays (not copied)."""
         published = self.publishable()
@@ -204,7 +226,7 @@ class FairSubspace(Storable):
             "n_rows": self.n_rows,
             "group_counts": counts,
             "group_means": [[a, label_to_json(a, g)] for a, g, _ in means],
-            "feature_names": None if self.feature_names is None else list(self.feature_names),
+            **self.schema.to_header(),
             "parameters": _thawed(self.parameters),
         }
         if self.withheld_groups:
@@ -220,13 +242,15 @@ class FairSubspace(Storable):
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> FairSubspace:
         """Return the subspace that `to_state` described, after checking that it can be one."""
-        components, mean, names = arrays["components"], arrays["mean"], header["feature_names"]
+        components, mean, parameters = arrays["components"], arrays["mean"], dict(header["parameters"])
+        # Files of before there was a schema have the encoding among the parameters.
+        schema = Schema.from_header({"encoding": parameters.pop("encoding", None), **header})
         k, d = components.shape
         means = arrays.get("group_means", np.zeros((0, d)))
         checked(arrays["unfair_basis"].shape[1:] == (d,) and mean.shape == (d,), "arrays and features")
         checked(arrays["explained_variance"].shape == (k,), "variances and components")
         checked(means.shape == (len(header["group_means"]), d), "group means and groups")
-        checked(names is None or len(names) == d, "feature names and features")
+        checked(schema.feature_names is None or len(schema.feature_names) == d, "feature names and features")
         checked(k + len(arrays["unfair_basis"]) <= d, "components, unfair basis and features")
         checked_orthonormal(arrays["unfair_basis"], "the rows of the unfair basis")
         checked_orthonormal(components, "components", arrays["unfair_basis"])
@@ -242,7 +266,7 @@ class FairSubspace(Storable):
         group_means: dict[str, dict[Hashable, FloatArray]] = {}
         for (attribute, label), row in zip(header["group_means"], means, strict=True):
             group_means.setdefault(attribute, {})[label_from_json(label)] = row
-        size = header["parameters"].get("min_group_size", MIN_GROUP_SIZE)
+        size = parameters.get("min_group_size", MIN_GROUP_SIZE)
         checked(type(size) is int and size >= 1, "min_group_size and parameters")
         withheld: dict[str, list[Hashable]] = {}
         for attribute, label in header.get("withheld_groups", ()):
@@ -256,8 +280,8 @@ class FairSubspace(Storable):
             n_rows=n_rows,
             group_counts=group_counts,
             group_means=group_means,
-            feature_names=None if names is None else tuple(map(str, names)),
-            parameters=dict(header["parameters"]),
+            schema=schema,
+            parameters=parameters,
             withheld_groups={attribute: tuple(labels) for attribute, labels in withheld.items()},
         )
 

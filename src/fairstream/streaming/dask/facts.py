@@ -11,6 +11,7 @@ import numpy as np
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import cut_block
 from fairstream.data.row_digest import RowDigest
+from fairstream.data.schema import Schema
 from fairstream.estimators.learner import working_dtype
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.parts import Part, named_errors, without_inputs
@@ -31,6 +32,11 @@ class Facts:
     encoding: Mapping[str, Any] | None
     head: Block  # no row of it, only its types
     first_rows: Mapping[str, Any]  # a digest of a few of them
+
+    @property
+    def schema(self) -> Schema:
+        """What the columns are called, and how those of a table became them."""
+        return Schema(self.feature_names, self.encoding)
 
     def check(self, block: Block) -> None:
         """Refuse a block that does not go with the first one."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
-
-from fairstream.estimators.learner import check_parameters, new_learner
+from fairstream.estimators.images import FairImagePCA
+from fairstream.estimators.learner import Learner, check_parameters
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.moments import GroupMoments
@@ -82,6 +80,7 @@ def fit_dask(
     Examples
     --------
     >>> import dask.array as da
+    >>> import numpy as np
     >>> from distributed import Client
     >>> rng = np.random.default_rng(0)
     >>> X, sex = da.from_array(rng.normal(size=(500, 6)), chunks=(100, 6)), rng.integers(0, 2, 500)
@@ -91,7 +90,7 @@ def fit_dask(
     (2, 6)
     """
     check_installed()
-    if not isinstance(estimator, FairStreamingPCA):
+    if isinstance(estimator, FairImagePCA) or not isinstance(estimator, FairStreamingPCA):
         raise ValueError(
             f"estimator is a {type(estimator).__name__}: fit_dask takes a FairStreamingPCA; fit channels "
             "with fit_source"
@@ -114,11 +113,11 @@ def fit_dask(
                 'constraint="none" for ordinary streaming PCA'
             )
         if estimator.solver == "power":
-            learner: Any = power_rounds(running, estimator, data, facts, keeper, progress)
+            learner = power_rounds(running, estimator, data, facts, keeper, progress)
         else:
             learner = _merged_moments(running, estimator, data, facts, keeper, progress)
-    _publish(estimator, learner, facts)
-    return estimator
+    learner.schema = facts.schema
+    return estimator.adopt(learner, solve=True)
 
 
 def _merged_moments(
@@ -128,12 +127,12 @@ def _merged_moments(
     facts: Facts,
     keeper: Keeper | None,
     progress: Progress | None,
-) -> GroupMoments:
+) -> Learner:
     """Return the moments of all parts, merged window by window, and kept on disk as they grow."""
-    standing = Standing(new_learner(estimator.get_params(deep=False), facts.head.X, facts.head.groups))
+    standing = Standing(estimator.new_learner(facts.head.X, facts.head.groups or None))
     standing = standing if keeper is None else keeper.taken_up(standing)
-    moments = standing.learner
-    assert isinstance(moments, GroupMoments)
+    standing.learner.schema = facts.schema
+    moments: GroupMoments = standing.learner.moments
     n_parts, shared = len(data.parts), (facts, moments.rank)
     with kept(keeper, standing) as pending:
         windows = reduce_parts(client, data.parts, _summarise, _merge, shared, standing.done, pending)
@@ -142,13 +141,12 @@ def _merged_moments(
             with explained_failures(client, f"after {standing.done:,} of {n_parts:,} partitions{way_on}"):
                 done, window = next(windows)
             moments.merge(window)
-            moments.feature_names, moments.encoding = facts.feature_names, facts.encoding
             standing.rows, standing.done = int(moments.n_rows), done
             if keeper is not None:
                 keeper.write_now_and_then(standing)
             if progress is not None:
                 progress(standing.rows, data.n_rows)
-    return moments
+    return standing.learner
 
 
 def _summarise(part: Part, index: int, facts: Facts, rank: int | None, inputs: Any) -> GroupMoments:
@@ -168,26 +166,3 @@ def _merge(summaries: list[GroupMoments]) -> GroupMoments:
     for other in summaries[1:]:
         merged.merge(other)
     return merged
-
-
-def _publish(estimator: FairStreamingPCA, learner: Any, facts: Facts) -> None:
-    """Give the estimator what was learned, solved; a solver that refuses leaves it as it was."""
-    solved = FairStreamingPCA(**estimator.get_params(deep=False))
-    _set_learned(solved, learner, facts)
-    subspace = solved.subspace_
-    if facts.encoding is not None:
-        # Moments carry it into what is solved from them; the power method does not know of tables.
-        parameters = {**subspace.parameters, "encoding": facts.encoding}
-        subspace = dataclasses.replace(subspace, parameters=parameters)
-    solved._subspace = subspace
-    if not hasattr(solved, "feature_names_in_") and hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
-    learned = {name: value for name, value in vars(solved).items() if name not in estimator.get_params(False)}
-    estimator.__dict__.update(learned)
-
-
-def _set_learned(estimator: FairStreamingPCA, learner: Any, facts: Facts) -> None:
-    estimator._learner, estimator._subspace = learner, None
-    estimator.n_features_in_ = facts.n_features
-    if facts.feature_names is not None:
-        estimator.feature_names_in_ = np.array(facts.feature_names, dtype=object)

@@ -68,9 +68,7 @@ class Keeper:
         """Write, unless that is done or there is nothing yet."""
         if standing.done == self._saved or not standing.rows:
             return
-        half = FairStreamingPCA(**self._parameters)
-        learner: Any = standing.learner
-        half._learner, half._subspace, half.n_features_in_ = learner, None, _n_features(learner)
+        half = FairStreamingPCA(**self._parameters).adopt(standing.learner)
         environment = {**environment_of(None), **self._cut, "done": standing.done}
         self._folder.write(half, standing.rows, environment, self._digest())
         self._saved, self._saved_at = standing.done, time.monotonic()
@@ -96,11 +94,11 @@ class Keeper:
             )
         warn_of_no_digest(found)
         self._check_same_data(found)
-        learner: Any = found.estimator._learner
-        if _n_features(learner) != _n_features(empty.learner):
+        learner = found.estimator.learner_
+        if learner.n_features != empty.learner.n_features:
             raise ValueError(
-                f"X has {_n_features(empty.learner)} features, the checkpoint {found.path.name} has "
-                f"{_n_features(learner)}: it belongs to other data"
+                f"X has {empty.learner.n_features} features, the checkpoint {found.path.name} has "
+                f"{learner.n_features}: it belongs to other data"
             )
         warn_of_differences(written, environment_of(None))
         self._saved = int(done)
@@ -144,8 +142,3 @@ def kept(keeper: Keeper | None, standing: Standing) -> Iterator[PendingSignal]:
     # After signals are let through again: one that came during the last write must not be lost.
     if pending.number is not None:
         raise FitInterrupted(f"stopped after {standing.rows:,} rows{keeper.way_on}", pending.number)
-
-
-def _n_features(learner: Any) -> int:
-    n_features: int = learner.plan.n_features if hasattr(learner, "plan") else learner.n_features
-    return n_features

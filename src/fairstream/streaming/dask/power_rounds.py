@@ -10,6 +10,7 @@ import numpy as np
 
 from fairstream.data.blocks import Block
 from fairstream.errors import NotEnoughGroupsError
+from fairstream.estimators.learner import Learner, PowerLearner, new_power_method
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.power import FairPowerMethod
 from fairstream.power.method import PartialSums
@@ -30,17 +31,17 @@ def power_rounds(
     facts: Facts,
     keeper: Keeper | None,
     progress: Progress | None,
-) -> FairPowerMethod:
+) -> Learner:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
     rounds = _Rounds(client, data, facts)
     whole = estimator.block_size is None
     with explained_failures(client, "before the first power step"):
         head = rounds.head()
         ranges = None if whole else _RowRanges(data.parts, rounds.row_counts())
-        standing = Standing(_new_method(estimator, facts))
+        standing = Standing(PowerLearner(_new_method(estimator, facts)))
         standing = standing if keeper is None else keeper.taken_up(standing)
         if not standing.done:
-            standing.learner = _with_groups(estimator, facts, rounds, ranges)
+            standing.learner = PowerLearner(_with_groups(estimator, facts, rounds, ranges))
     total = data.n_rows
     if ranges is not None:
         ranges.take(standing.rows)
@@ -57,7 +58,7 @@ def power_rounds(
             if progress is not None:
                 steps = _method_of(standing).plan.total_steps if whole else 1
                 progress(standing.rows, None if total is None else total * steps)
-    return _method_of(standing)
+    return standing.learner
 
 
 def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | None) -> None:
@@ -69,7 +70,7 @@ def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | N
     method.add_partial(sums)
     if size is None or sums.counts[0] == size:
         method.end_partial_step()
-    standing.learner, standing.done = method, standing.done + 1
+    standing.learner, standing.done = PowerLearner(method), standing.done + 1
     standing.rows += int(sums.counts[0])
 
 
@@ -87,17 +88,16 @@ def _with_groups(
 
 
 def _method_of(standing: Standing) -> FairPowerMethod:
-    assert isinstance(standing.learner, FairPowerMethod)
-    return standing.learner
+    method: FairPowerMethod = standing.learner.power
+    return method
 
 
 def _new_method(
     estimator: FairStreamingPCA, facts: Facts, groups: dict[str, Any] | None = None
 ) -> FairPowerMethod:
-    names = ("n_unfair", "constraint", "block_size", "power_steps", "on_empty_group", "random_state")
-    options: dict[str, Any] = {name: getattr(estimator, name) for name in names}
-    k: Any = estimator.n_components
-    return FairPowerMethod(facts.n_features, k, groups=groups, dtype=facts.dtype, **options)
+    method = new_power_method(estimator.get_params(deep=False), facts.n_features, facts.dtype, groups)
+    method.schema = facts.schema
+    return method
 
 
 def _declared(groups: dict[str, set[Any]], constraint: str) -> dict[str, Any] | None:

@@ -1,0 +1,148 @@
+"""ChannelLearner: a learner for each channel of planar rows, which all learn or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.data.blocks import Matrix
+from fairstream.data.groups import Groups
+from fairstream.data.schema import Schema
+from fairstream.data.small_groups import Counts
+from fairstream.estimators.learner import Learner, learner_from_state
+from fairstream.files.format import Arrays, Header, checked
+from fairstream.subspace.channels import ChannelSubspaces, joined_states, parted_states, side_by_side
+from fairstream.subspace.choices import Choices
+from fairstream.subspace.frontier import FrontierPoint
+
+
+class ChannelLearner:
+    """Learners side by side, each of its own columns. A `Learner` itself.
+
+    Parameters
+    ----------
+    learners : sequence of Learner
+        In the order of the columns, all of the same kind.
+    schema : Schema, optional
+        Of the columns of all channels.
+
+    Examples
+    --------
+    >>> from fairstream.estimators.learner import MomentsLearner
+    >>> from fairstream.moments import GroupMoments
+    >>> learner = ChannelLearner([MomentsLearner(GroupMoments(2)) for channel in range(3)])
+    >>> learner.update(np.ones((5, 6)))
+    >>> learner.n_rows, learner.n_features
+    (5, 6)
+    """
+
+    def __init__(self, learners: Sequence[Learner], schema: Schema | None = None) -> None:
+        self.learners, self.schema = tuple(learners), schema or Schema()
+
+    @property
+    def n_features(self) -> int:
+        return sum(learner.n_features for learner in self.learners)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.learners[0].dtype
+
+    @property
+    def n_rows(self) -> int | float:
+        return self.learners[0].n_rows
+
+    @property
+    def group_counts(self) -> Counts:
+        return self.learners[0].group_counts
+
+    @property
+    def solver(self) -> str:
+        return self.learners[0].solver
+
+    @property
+    def passes(self) -> int:
+        return self.learners[0].passes
+
+    @property
+    def needs_groups(self) -> bool:
+        return self.learners[0].needs_groups
+
+    @property
+    def phase(self) -> str:
+        return self.learners[0].phase
+
+    @property
+    def moments(self) -> tuple[Any, ...]:
+        return tuple(learner.moments for learner in self.learners)
+
+    @property
+    def power(self) -> tuple[Any, ...]:
+        return tuple(learner.power for learner in self.learners)
+
+    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        of = self._columns(X)
+        self._change(lambda c, learner: learner.update(channel_columns(X, of[c]), groups, sample_weight))
+
+    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+        of = self._columns(X)
+        self._change(lambda c, learner: learner.fit(channel_columns(X, of[c]), groups, sample_weight))
+
+    def _columns(self, X: Matrix) -> tuple[slice, ...]:
+        """Return the columns of every channel, after checking that X has all of them."""
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X has shape {X.shape}, {self.n_features} columns are expected")
+        return side_by_side([learner.n_features for learner in self.learners])
+
+    def merge(self, other: ChannelLearner) -> None:
+        if len(other.learners) != len(self.learners):
+            raise ValueError(f"other has {len(other.learners)} channels, this has {len(self.learners)}")
+        self._change(lambda c, learner: learner.merge(other.learners[c]))
+
+    def end_step(self) -> None:
+        self._change(lambda c, learner: learner.end_step())
+
+    def _change(self, change: Callable[[int, Learner], None]) -> None:
+        """Change copies of all learners, then take them over at once: no channel is ahead of the others."""
+        changed = self.copy().learners
+        for c, learner in enumerate(changed):
+            change(c, learner)
+        self.learners = changed
+
+    def subspace(self, choices: Choices) -> ChannelSubspaces:
+        return ChannelSubspaces([learner.subspace(choices) for learner in self.learners])
+
+    def frontier(
+        self, subspace: ChannelSubspaces, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]
+    ) -> tuple[list[FrontierPoint], ...]:
+        steps = None if n_unfair is None else [*n_unfair]
+        pairs = zip(self.learners, subspace.channels, strict=True)
+        return tuple(learner.frontier(channel, steps, choices) for learner, channel in pairs)
+
+    def copy(self) -> Self:
+        return type(self)([learner.copy() for learner in self.learners], self.schema)
+
+    def describe(self) -> dict[str, Any]:
+        each = [learner.describe() for learner in self.learners]
+        lost = {"lost_energy": [of["lost_energy"] for of in each]} if "lost_energy" in each[0] else {}
+        return {**each[0], "n_features": self.n_features, **lost}
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        headers, arrays = joined_states([learner.to_state() for learner in self.learners])
+        return {"estimators": headers}, arrays
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        states = parted_states(header["estimators"], arrays)
+        learners = [learner_from_state(*state) for state in states]
+        for name in ("n_features", "n_rows", "group_counts", "solver", "dtype"):
+            same = all(getattr(one, name) == getattr(learners[0], name) for one in learners)
+            checked(same, f"{name} of the channels")
+        return cls(learners)
+
+
+def channel_columns(X: Matrix, columns: slice) -> Matrix:
+    """Return some columns: a view of an array, which costs nothing, and a copy of a sparse matrix."""
+    return X if columns.stop - columns.start == X.shape[1] else X[:, columns]
