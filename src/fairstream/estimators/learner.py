@@ -27,7 +27,7 @@ POWER_ONLY = {"block_size": None, "power_steps": 10, "on_empty_group": "extend"}
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
 LEAST_RANK = 64  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
-NARROW = 512  # up to so many features a sketch by default drops nothing
+NARROW = 512  # features up to which a sketch by default drops nothing
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
 
 

@@ -66,8 +66,10 @@ class Choices:
             raise ValueError(
                 f"min_group_size={size!r}: give a whole number of rows from 1 (no group is too small)"
             )
+        # Plain numbers, as files hold them.
         plain = {str(name): int(number) for name, number in m.items()} if isinstance(m, Mapping) else int(m)
         object.__setattr__(self, "n_unfair", plain)
+        object.__setattr__(self, "min_group_size", int(size))
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Choices:
@@ -75,7 +77,7 @@ class Choices:
         return cls(**{name: parameters[name] for name in choice_names()})
 
     def to_parameters(self) -> dict[str, Any]:
-        """Return the choices as the plain values that a `FairSubspace` tells about itself."""
+        """Return the choices as the plain values that `FairSubspace.parameters` holds."""
         return asdict(self)
 
     @property
@@ -95,7 +97,7 @@ class Choices:
         return self.n_unfair.get(attribute, 0) if isinstance(self.n_unfair, Mapping) else self.n_unfair
 
     def most_directions(self, attribute: str, n_groups: int) -> int:
-        """Return how many directions an attribute of so many groups takes at most.
+        """Return how many directions an attribute with this number of groups takes at most.
 
         G groups have G - 1 independent mean gaps and, one group against the rest, G second-moment gaps (1 if
         G is 2).
