@@ -125,8 +125,7 @@ class _Single:
 
     @property
     def schema(self) -> Schema:
-        schema: Schema = self._held.schema
-        return schema
+        return self._held.schema
 
     @schema.setter
     def schema(self, schema: Schema) -> None:
@@ -134,13 +133,11 @@ class _Single:
 
     @property
     def n_rows(self) -> int | float:
-        n_rows: int | float = self._held.n_rows
-        return n_rows
+        return self._held.n_rows
 
     @property
     def group_counts(self) -> Counts:
-        counts: Counts = self._held.group_counts
-        return counts
+        return self._held.group_counts
 
     def copy(self) -> Self:
         return type(self)(copy.copy(self._held))
@@ -167,8 +164,7 @@ class MomentsLearner(_Single):
 
     @property
     def moments(self) -> GroupMoments:
-        moments: GroupMoments = self._held
-        return moments
+        return self._held
 
     @property
     def power(self) -> Any:
@@ -176,8 +172,7 @@ class MomentsLearner(_Single):
 
     @property
     def phase(self) -> str:
-        phase: str = self.power.phase
-        return phase
+        return self.power.phase
 
     @property
     def n_features(self) -> int:
@@ -237,8 +232,7 @@ class PowerLearner(_Single):
 
     @property
     def power(self) -> FairPowerMethod:
-        power: FairPowerMethod = self._held
-        return power
+        return self._held
 
     @property
     def phase(self) -> str:

@@ -314,14 +314,12 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @property
     def moments_(self) -> GroupMoments:
         """The summary that everything else is solved from."""
-        moments: GroupMoments = self.learner_.moments
-        return moments
+        return self.learner_.moments
 
     @property
     def power_(self) -> FairPowerMethod:
         """The power method and where it stands."""
-        power: FairPowerMethod = self.learner_.power
-        return power
+        return self.learner_.power
 
     @property
     def phase_(self) -> str:
