@@ -28,7 +28,7 @@ POWER_ONLY = {"block_size": None, "power_steps": 10, "on_empty_group": "extend"}
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
 LEAST_RANK = 64  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
-NARROW = 512  # up to so many features a sketch by default drops nothing
+NARROW = 512  # features up to which a sketch by default drops nothing
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
 
 
@@ -126,8 +126,7 @@ class _Single:
 
     @property
     def schema(self) -> Schema:
-        schema: Schema = self._held.schema
-        return schema
+        return self._held.schema
 
     @schema.setter
     def schema(self, schema: Schema) -> None:
@@ -135,13 +134,11 @@ class _Single:
 
     @property
     def n_rows(self) -> int | float:
-        n_rows: int | float = self._held.n_rows
-        return n_rows
+        return self._held.n_rows
 
     @property
     def group_counts(self) -> Counts:
-        counts: Counts = self._held.group_counts
-        return counts
+        return self._held.group_counts
 
     def copy(self) -> Self:
         return type(self)(copy.copy(self._held))
@@ -168,8 +165,7 @@ class MomentsLearner(_Single):
 
     @property
     def moments(self) -> GroupMoments:
-        moments: GroupMoments = self._held
-        return moments
+        return self._held
 
     @property
     def power(self) -> Any:
@@ -177,8 +173,7 @@ class MomentsLearner(_Single):
 
     @property
     def phase(self) -> str:
-        phase: str = self.power.phase
-        return phase
+        return self.power.phase
 
     @property
     def n_features(self) -> int:
@@ -238,8 +233,7 @@ class PowerLearner(_Single):
 
     @property
     def power(self) -> FairPowerMethod:
-        power: FairPowerMethod = self._held
-        return power
+        return self._held
 
     @property
     def phase(self) -> str:

@@ -173,9 +173,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     ) -> Self:
         """Learn from one more block of any number of rows, all of them or none. Parameters as in `fit`."""
         with self._unchanged_on_error():
-            started = self.__sklearn_is_fitted__()
-            check_parameters(self.get_params(deep=False))
-            if reads_whole_steps(self.get_params(deep=False)):
+            started, parameters = self.__sklearn_is_fitted__(), self.get_params(deep=False)
+            check_parameters(parameters)
+            if reads_whole_steps(parameters):
                 raise ValueError(
                     "block_size=None reads the whole data in every step: use fit, or give block_size=(b, B)"
                 )
@@ -315,14 +315,12 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @property
     def moments_(self) -> GroupMoments:
         """The summary that everything else is solved from."""
-        moments: GroupMoments = self.learner_.moments
-        return moments
+        return self.learner_.moments
 
     @property
     def power_(self) -> FairPowerMethod:
         """The power method and where it stands."""
-        power: FairPowerMethod = self.learner_.power
-        return power
+        return self.learner_.power
 
     @property
     def phase_(self) -> str:
@@ -385,7 +383,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """The solver that "auto" came to."""
         return self.learner_.solver
 
-    # What a learner is made from, and taken over by -------------------------------------------------
+    # Learners, for whoever reads the rows in the estimator's place ----------------------------------
 
     def new_learner(self, X: Matrix, groups: Groups | None) -> Learner:
         """Return an empty learner for rows like these, and with their names; refuse missing groups."""

@@ -149,8 +149,7 @@ def collect_moments(
     def new_learner(X: Matrix, groups: Groups | None) -> Learner:
         return MomentsLearner(GroupMoments(X.shape[1], rank, dtype or working_dtype(X.dtype)))
 
-    moments: GroupMoments = _learned(source, new_learner, progress).moments
-    return moments
+    return _learned(source, new_learner, progress).moments
 
 
 def _learned(source: BlockSource, new_learner: NewLearner, progress: Progress | None) -> Learner:

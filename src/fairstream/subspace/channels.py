@@ -163,7 +163,7 @@ class ChannelSubspaces(Storable):
         """Return |V'f| / |f| of each channel: what is left of the gap f between group means, per attribute.
 
         The largest of an attribute's comparisons, from the group means that the fit saw. Zero to rounding
-        where means were nulled; the power method on a stream nulls those of its first phase only. Attributes
+        if means were nulled; the power method on a stream nulls those of its first phase only. Attributes
         of which a file withholds a group are left out.
         """
         return tuple(

@@ -84,26 +84,25 @@ class Choices:
         _check_screen(self.screen)
         for name in ("guard", "keep_target"):
             price = getattr(self, name)
-            if (
-                isinstance(price, bool)
-                or not isinstance(price, int | float | np.number)
-                or not 0 <= price < np.inf
-            ):
+            number = isinstance(price, int | float | np.number) and not isinstance(price, bool)
+            if not number or not 0 <= price < np.inf:
                 raise ValueError(f"{name}={price!r}: give a price from 0, such as 1.0")
         if self.keep_target and not self.guard:
             raise ValueError(f"keep_target={self.keep_target!r} has no meaning without guard: set guard too")
         if not is_count(self.guard_seed):
             raise ValueError(f"guard_seed={self.guard_seed!r}: give a whole number from 0")
+        # Plain numbers, as files hold them.
         plain = {str(name): int(number) for name, number in m.items()} if isinstance(m, Mapping) else int(m)
         object.__setattr__(self, "n_unfair", plain)
+        object.__setattr__(self, "min_group_size", int(size))
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Choices:
         """Return the choices among the parameters of an estimator."""
-        return cls(**{name: parameters[name] for name in choice_names() if name in parameters})
+        return cls(**{name: parameters[name] for name in choice_names()})
 
     def to_parameters(self) -> dict[str, Any]:
-        """Return the choices as the plain values that a `FairSubspace` tells about itself."""
+        """Return the choices as the plain values that `FairSubspace.parameters` holds."""
         return asdict(self)
 
     @property
@@ -123,7 +122,7 @@ class Choices:
         return self.n_unfair.get(attribute, 0) if isinstance(self.n_unfair, Mapping) else self.n_unfair
 
     def most_directions(self, attribute: str, n_groups: int) -> int:
-        """Return how many directions an attribute of so many groups takes at most.
+        """Return how many directions an attribute with this number of groups takes at most.
 
         G groups have G - 1 independent mean gaps and, one group against the rest, G second-moment gaps (1 if
         G is 2).

@@ -91,7 +91,7 @@ class FairSubspace(Storable):
     withheld_groups: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Own, read-only copies: an issued result must not move when the learner goes on.
+        # Own, read-only copies: an issued result must not move when the learner learns more.
         for item in fields(self):
             object.__setattr__(self, item.name, _frozen(getattr(self, item.name)))
 

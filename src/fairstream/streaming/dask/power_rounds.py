@@ -88,8 +88,7 @@ def _with_groups(
 
 
 def _method_of(standing: Standing) -> FairPowerMethod:
-    method: FairPowerMethod = standing.learner.power
-    return method
+    return standing.learner.power
 
 
 def _new_method(
