@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import re
 
@@ -135,18 +134,6 @@ def test_the_page_says_the_uncomfortable_thing_before_any_figure(report):
     page = report.to_html()
     assert page.index("It does not make the groups identical") < page.index("<svg")
     assert page.index("guesses") < page.index("<svg")
-
-
-def test_rich_shows_labels_as_text(report):
-    pytest.importorskip("rich")
-    from rich.console import Console
-
-    marked = dataclasses.replace(report, title="[red]not markup[/red]")
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(marked.to_rich())
-    text = console.export_text()
-    assert "[red]not markup[/red]" in text
-    assert "AUC" in text
 
 
 def test_files_are_written_whole(report, tmp_path):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -32,39 +31,13 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 from sklearn.svm import SVC
 from threadpoolctl import ThreadpoolController
 
+from fairstream.auditing.report import Estimate, ProbeResult
+
 FloatArray = NDArray[np.floating[Any]]
 
 EXACT_KERNEL_ROWS = 2_000
 QUADRATIC_FEATURES = 24
 CHANCE_AUC = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number with its confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """How well one kind of probe recovers an attribute.
-
-    `auc` is one-versus-rest, averaged over the groups when there are more than two. `chance` is the balanced
-    accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
-    `p_value` is one-sided, for "the AUC is no better than chance".
-    """
-
-    probe: str
-    auc: Estimate
-    balanced_accuracy: Estimate
-    chance: float
-    base_rate: float
-    p_value: float
-    n_rows: int
-    n_folds: int
 
 
 def probe(

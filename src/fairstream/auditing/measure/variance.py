@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.auditing.measure.embeddings import EmbeddingMoments
 from fairstream.auditing.report import GroupNumbers
-from fairstream.auditing.stream import EmbeddingMoments
 from fairstream.auditing.subjects import Subject
 from fairstream.moments import GroupMoments
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fairstream.auditing.render.markup import Markup, brief, join, shown, tag
 from fairstream.auditing.render.summary import PROBE_NAMES
 from fairstream.auditing.render.text import frontier_name, number, share
-from fairstream.auditing.report import AuditReport, EmbeddingMap, FrontierChoice, GroupCloud, ProbeResult
+from fairstream.auditing.report import EmbeddingMap, FrontierChoice, GroupCloud, ProbeResult, Report
 
 LABELLED = (1, 5, 15, 50)  # the m that are written beside their points
 
@@ -136,7 +136,7 @@ def map_figure(view: EmbeddingMap, name: str) -> Markup:
     return _svg(size, size, alt, parts)
 
 
-def placed_models(report: AuditReport, series: Sequence[Series]) -> list[Placed]:
+def placed_models(report: Report, series: Sequence[Series]) -> list[Placed]:
     """Return where each compared model stands: its own variance, its largest relative covariance gap."""
     placed = []
     for model, look in zip(report.models, series, strict=True):

@@ -18,14 +18,14 @@ from fairstream.auditing.render.figures import (
 )
 from fairstream.auditing.render.markup import Markup, breakable, join, shown, tag
 from fairstream.auditing.render.summary import CAVEAT, findings, raw_control
-from fairstream.auditing.report import AuditReport, Direction, EmbeddingMap, ModelReport, ProbeResult
+from fairstream.auditing.report import Direction, EmbeddingMap, ModelReport, ProbeResult, Report
 
 N_SERIES = 5
 N_DIRECTIONS = 3
 N_WEIGHTS = 6
 
 
-def render_page(report: AuditReport) -> str:
+def render_page(report: Report) -> str:
     """Return the whole page; it asks nothing of the network and works printed."""
     look = _series(report)
     sections = [
@@ -65,7 +65,7 @@ def render_page(report: AuditReport) -> str:
     )
 
 
-def _series(report: AuditReport) -> list[Series]:
+def _series(report: Report) -> list[Series]:
     """Give every model a colour: numbered for models, one grey for the controls."""
     looks, n_models = [], 0
     for model in report.models:
@@ -76,7 +76,7 @@ def _series(report: AuditReport) -> list[Series]:
     return looks
 
 
-def _facts(report: AuditReport) -> Markup:
+def _facts(report: Report) -> Markup:
     data = report.data
     facts = [
         f"{data.n_rows:,} rows",
@@ -87,7 +87,7 @@ def _facts(report: AuditReport) -> Markup:
     return tag("p", join(tag("span", fact) for fact in facts), class_="facts")
 
 
-def _summary(report: AuditReport, look: Sequence[Series]) -> Markup:
+def _summary(report: Report, look: Sequence[Series]) -> Markup:
     warnings = [
         tag("p", tag("strong", "Read this first. "), line, class_="warning", role="alert")
         for line in _warned(report)
@@ -107,11 +107,11 @@ def _summary(report: AuditReport, look: Sequence[Series]) -> Markup:
     return join([warnings, tag("div", told, figures, class_="hero-grid")])
 
 
-def _paragraphs(report: AuditReport, model: ModelReport) -> list[Markup]:
+def _paragraphs(report: Report, model: ModelReport) -> list[Markup]:
     return [tag("p", line[0].upper() + line[1:]) for line in findings(report, model, shown)]
 
 
-def _warned(report: AuditReport) -> Iterable[str]:
+def _warned(report: Report) -> Iterable[str]:
     """Return the warnings with long names clipped: a name must not bury the message."""
     for line in report.warnings:
         for name in (model.name for model in report.models if len(model.name) > 60):
@@ -119,7 +119,7 @@ def _warned(report: AuditReport) -> Iterable[str]:
         yield line if len(line) < 600 else line[:599] + "…"
 
 
-def _guess_bars(report: AuditReport, look: Sequence[Series], attribute: str) -> Markup:
+def _guess_bars(report: Report, look: Sequence[Series], attribute: str) -> Markup:
     """Draw how well the best probe guesses, as bars that start at pure chance."""
     rows = [(series, best) for series, probes in _probed(report, look, attribute) if (best := _best(probes))]
     if not rows:
@@ -136,7 +136,7 @@ def _guess_bars(report: AuditReport, look: Sequence[Series], attribute: str) -> 
     return tag("figure", tag("figcaption", caption), bars, scale, class_="bars")
 
 
-def _kept_bars(report: AuditReport, look: Sequence[Series]) -> Markup:
+def _kept_bars(report: Report, look: Sequence[Series]) -> Markup:
     """Draw how much of the variance of plain PCA each model keeps."""
     bars = [
         _bar(series, min(model.explained_variance_relative, 1.0), f"{model.explained_variance_relative:.0%}")
@@ -154,7 +154,7 @@ def _bar(series: Series, fraction: float, value: str) -> Markup:
     return tag("div", name, bar, tag("span", value, class_="bar-value"), class_=f"bar {series.style}")
 
 
-def _leaks(report: AuditReport, look: Sequence[Series]) -> Markup:
+def _leaks(report: Report, look: Sequence[Series]) -> Markup:
     intro = (
         "Each probe learns to recover the attribute from the embedding and is scored on rows it has not "
         "seen. 0.5 is a coin toss, 1 is certainty. "
@@ -172,7 +172,7 @@ def _leaks(report: AuditReport, look: Sequence[Series]) -> Markup:
     return join(parts) if len(parts) > 1 else Markup("")
 
 
-def _cost(report: AuditReport, look: Sequence[Series]) -> Markup:
+def _cost(report: Report, look: Sequence[Series]) -> Markup:
     placed = placed_models(report, look)
     wide, narrow = (frontier_figure(report.frontier, placed, narrow=narrow) for narrow in (False, True))
     if wide is None or narrow is None:
@@ -193,7 +193,7 @@ def _cost(report: AuditReport, look: Sequence[Series]) -> Markup:
     return join([tag("p", intro, class_="intro"), legend, _both_widths(wide, narrow), table])
 
 
-def _maps(report: AuditReport) -> Markup:
+def _maps(report: Report) -> Markup:
     parts: list[Markup] = []
     ordered = sorted(report.models, key=lambda model: model.role != "control")
     for raw in report.raw:
@@ -235,7 +235,7 @@ def _maps_of(attribute: str, views: Sequence[tuple[ModelReport, EmbeddingMap]]) 
     return [title, intro, legend, tag("div", panels, class_="panels"), _table(header, rows, "Map", n_names=2)]
 
 
-def _gaps(report: AuditReport) -> Markup:
+def _gaps(report: Report) -> Markup:
     rows = text.gap_rows(report)
     intro = (
         "Gaps of the moments are exact over all rows; MMD² compares whole distributions on the sample (the "
@@ -249,7 +249,7 @@ def _gaps(report: AuditReport) -> Markup:
     )
 
 
-def _removed(report: AuditReport) -> Markup:
+def _removed(report: Report) -> Markup:
     parts = []
     for model in report.models:
         if model.directions:
@@ -289,7 +289,7 @@ def _direction(position: int, direction: Direction) -> Markup:
     )
 
 
-def _downstream(report: AuditReport) -> Markup:
+def _downstream(report: Report) -> Markup:
     rows = text.downstream_rows(report)
     if not rows:
         return Markup("")
@@ -303,7 +303,7 @@ def _downstream(report: AuditReport) -> Markup:
     return join([tag("p", intro, class_="intro"), tag("ul", explained, class_="notes"), table])
 
 
-def _groups(report: AuditReport) -> Markup:
+def _groups(report: Report) -> Markup:
     header = ("model", "attribute", "group", "explained variance", "reconstruction error")
     small = report.parameters.get("min_group_size")
     note = (
@@ -315,7 +315,7 @@ def _groups(report: AuditReport) -> Markup:
     return join([tag("p", note, class_="intro"), tag("div", sizes, kept, class_="two")])
 
 
-def _reproduce(report: AuditReport) -> Markup:
+def _reproduce(report: Report) -> Markup:
     rows = [
         tag("div", tag("dt", shown(name)), tag("dd", value if len(value) < 600 else value[:599] + "…"))
         for name, value in text.reproduce_rows(report)
@@ -326,7 +326,7 @@ def _reproduce(report: AuditReport) -> Markup:
 
 
 def _probed(
-    report: AuditReport, look: Sequence[Series], attribute: str
+    report: Report, look: Sequence[Series], attribute: str
 ) -> Iterable[tuple[Series, tuple[ProbeResult, ...]]]:
     """Yield the raw data and plain PCA first, as the scale to read the models by, then the models."""
     raw = raw_control(report, attribute)

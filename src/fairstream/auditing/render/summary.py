@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fairstream.auditing.report import AuditReport, LeakResult, ModelReport, RawControl
+from fairstream.auditing.report import LeakResult, ModelReport, RawControl, Report
 
 # What the method can promise and what it cannot; shown with every report.
 CAVEAT = (
@@ -28,7 +28,7 @@ PROBE_PHRASES = {
 }
 
 
-def summarise(report: AuditReport) -> tuple[str, ...]:
+def summarise(report: Report) -> tuple[str, ...]:
     """Return warnings, then what leaks and what it cost for each model, then the caveat."""
     sentences = [*report.warnings]
     for model in report.models:
@@ -37,13 +37,13 @@ def summarise(report: AuditReport) -> tuple[str, ...]:
     return (*sentences, CAVEAT)
 
 
-def findings(report: AuditReport, model: ModelReport, shown: Callable[[str], str] = str) -> list[str]:
+def findings(report: Report, model: ModelReport, shown: Callable[[str], str] = str) -> list[str]:
     """Say of one model what leaks, then what it cost; `shown` prepares the names that come from the data."""
     said = [leak_sentence(report, leak, shown) for leak in model.leaks if leak.probes]
     return said + [cost_sentence(model)] * (model.explained_variance_relative is not None)
 
 
-def leak_sentence(report: AuditReport, leak: LeakResult, shown: Callable[[str], str] = str) -> str:
+def leak_sentence(report: Report, leak: LeakResult, shown: Callable[[str], str] = str) -> str:
     """Say how well the attribute can be guessed from one embedding, beside the raw data and pure chance."""
     best = leak.best_probe
     if best is None:
@@ -71,6 +71,6 @@ def cost_sentence(model: ModelReport) -> str:
     )
 
 
-def raw_control(report: AuditReport, attribute: str) -> RawControl | None:
+def raw_control(report: Report, attribute: str) -> RawControl | None:
     """Return the raw-data probes of one attribute."""
     return next((raw for raw in report.raw if raw.attribute == attribute), None)

@@ -6,20 +6,19 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from fairstream.auditing.render.summary import PROBE_NAMES
-from fairstream.auditing.report import AuditReport, GapResult, ModelReport, ProbeResult
-from fairstream.errors import missing_extra
+from fairstream.auditing.render.summary import PROBE_NAMES, summarise
+from fairstream.auditing.report import GapResult, ModelReport, ProbeResult, Report
 
 Row = tuple[str, ...]
 
 NOISE_LEVEL = 0.05  # p-values from here on say that the groups may not differ at all
 
 
-def render_markdown(report: AuditReport) -> str:
+def render_markdown(report: Report) -> str:
     """Return the whole report as GitHub-flavoured Markdown; everything from the data is escaped."""
     parts = [f"# {_escape(report.title)}", ""]
     parts += [f"> **Warning.** {_escape(line)}\n" for line in report.warnings]
-    parts += [f"- {_escape(line)}" for line in report.summary()[len(report.warnings) :]]
+    parts += [f"- {_escape(line)}" for line in summarise(report)[len(report.warnings) :]]
     for title, header, rows in tables(report):
         if rows:
             parts += ["", f"## {title}", "", *_table(header, rows)]
@@ -28,27 +27,7 @@ def render_markdown(report: AuditReport) -> str:
     return "\n".join(parts) + "\n"
 
 
-def render_rich(report: AuditReport) -> Any:
-    """Return the summary and the two tables that matter most as a rich renderable."""
-    try:
-        from rich.console import Group
-        from rich.panel import Panel
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        raise missing_extra("rich", "rich", "a terminal table") from None
-    parts: list[Any] = [Panel(Text("\n\n".join(report.summary())), title=Text(report.title))]
-    for title, header, rows in [*tables(report)][:2]:
-        table = Table(title=title)
-        for j, name in enumerate(header):
-            table.add_column(name, justify="left" if j < 2 else "right")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        parts.append(table)
-    return Group(*parts)
-
-
-def tables(report: AuditReport) -> Iterable[tuple[str, Row, list[Row]]]:
+def tables(report: Report) -> Iterable[tuple[str, Row, list[Row]]]:
     """Yield every table of the report: title, header, rows of text."""
     yield "What still leaks", LEAK_HEADER, leak_rows(report)
     yield "What it keeps and what gap is left", GAP_HEADER, gap_rows(report)
@@ -91,7 +70,7 @@ FRONTIER_HEADER = (
 )
 
 
-def leak_rows(report: AuditReport, attribute: str | None = None) -> list[Row]:
+def leak_rows(report: Report, attribute: str | None = None) -> list[Row]:
     """Return one row per probe: models first, then plain PCA, then the raw data."""
     rows = []
     for name, asked, probes in probed(report):
@@ -100,7 +79,7 @@ def leak_rows(report: AuditReport, attribute: str | None = None) -> list[Row]:
     return rows
 
 
-def probed(report: AuditReport) -> Iterable[tuple[str, str, tuple[ProbeResult, ...]]]:
+def probed(report: Report) -> Iterable[tuple[str, str, tuple[ProbeResult, ...]]]:
     """Yield (embedding, attribute, probes), the raw data last."""
     for model in report.models:
         for leak in model.leaks:
@@ -109,7 +88,7 @@ def probed(report: AuditReport) -> Iterable[tuple[str, str, tuple[ProbeResult, .
         yield "raw data", raw.attribute, raw.probes
 
 
-def gap_rows(report: AuditReport) -> list[Row]:
+def gap_rows(report: Report) -> list[Row]:
     """Return one row per model and comparison."""
     return [
         (
@@ -124,7 +103,7 @@ def gap_rows(report: AuditReport) -> list[Row]:
     ]  # fmt: skip
 
 
-def group_rows(report: AuditReport) -> list[Row]:
+def group_rows(report: Report) -> list[Row]:
     """Return one row per model and group."""
     return [
         (
@@ -139,12 +118,12 @@ def group_rows(report: AuditReport) -> list[Row]:
     ]
 
 
-def downstream_rows(report: AuditReport) -> list[Row]:
+def downstream_rows(report: Report) -> list[Row]:
     """Return one row per model, classifier, protocol and attribute."""
     return [row for model in report.models for row in _downstream_of(model)]
 
 
-def frontier_rows(report: AuditReport) -> list[Row]:
+def frontier_rows(report: Report) -> list[Row]:
     """Return one row per point of the frontier."""
     return [
         (
@@ -156,7 +135,7 @@ def frontier_rows(report: AuditReport) -> list[Row]:
     ]  # fmt: skip
 
 
-def size_rows(report: AuditReport) -> list[Row]:
+def size_rows(report: Report) -> list[Row]:
     """Return the size of every reported group, and what was left out."""
     rows: list[Row] = []
     for summary in report.data.attributes:
@@ -173,7 +152,7 @@ def size_rows(report: AuditReport) -> list[Row]:
     return rows
 
 
-def reproduce_rows(report: AuditReport) -> list[Row]:
+def reproduce_rows(report: Report) -> list[Row]:
     """Return what is needed to run the same audit again and to see that it is the same."""
     data = report.data
     rows: list[Row] = [
@@ -191,7 +170,7 @@ def reproduce_rows(report: AuditReport) -> list[Row]:
     return rows
 
 
-def reproduce_call(report: AuditReport) -> str:
+def reproduce_call(report: Report) -> str:
     """Return the call that makes this report again."""
     options = {name: value for name, value in report.parameters.items() if name != "train"}
     train = ["    train=(X_train, sensitive_train, y_train),"] if report.parameters.get("train") else []
