@@ -51,6 +51,14 @@ def test_json_is_the_whole_tree_with_stable_keys(report):
     ]  # fmt: skip
 
 
+def test_the_gap_about_the_total_mean_is_never_called_a_covariance_gap(report):
+    """`FrontierPoint.covariance_gap` is about the group means: another quantity."""
+    assert FORMAT_VERSION == 2
+    for text in (report.to_json(), report.to_markdown(), report.to_html()):
+        assert re.search("covariance.gap", text) is None
+        assert re.search("second.moment.gap", text)
+
+
 def test_the_report_cannot_be_changed(report):
     with pytest.raises(dataclasses.FrozenInstanceError):
         report.title = "other"
@@ -107,7 +115,7 @@ def test_a_gap_that_luck_explains_is_no_share_of_pcas(report):
 
     def shown(p_value):
         gap = dataclasses.replace(
-            leak.gaps[0], mean_gap_relative=1.379, covariance_gap_relative=0.5, mmd2_p_value=p_value
+            leak.gaps[0], mean_gap_relative=1.379, second_moment_gap_relative=0.5, mmd2_p_value=p_value
         )
         changed = dataclasses.replace(leak, gaps=(gap,))
         models = (dataclasses.replace(model, leaks=(changed,)),)

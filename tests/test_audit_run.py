@@ -110,7 +110,7 @@ def test_moment_numbers_equal_the_pure_functions_on_all_rows(fair):
     gap = ours.leaks[0].gaps[0]
     assert gap.group == "m"
     assert gap.mean_gap == pytest.approx(metrics.mean_gap(Z, inside), abs=1e-9)
-    assert gap.covariance_gap == pytest.approx(metrics.covariance_gap(Z, inside), abs=1e-9)
+    assert gap.second_moment_gap == pytest.approx(metrics.second_moment_gap(Z, inside), abs=1e-9)
     assert gap.mean_gap_relative == pytest.approx(gap.mean_gap / pca.leaks[0].gaps[0].mean_gap)
     by_group = {line.group: line for line in ours.by_group}
     for name, of_group in (("f", ~inside), ("m", inside)):
@@ -266,10 +266,12 @@ def test_the_frontier_starts_at_plain_pca_and_is_measured_on_the_audited_rows(fa
     assert report.frontier_fitted_on == "training data"
     start = report.frontier[0]
     assert start.explained_variance == pytest.approx(pca.explained_variance, abs=1e-10)
-    assert start.covariance_gap == pytest.approx(pca.leaks[0].gaps[0].covariance_gap, rel=1e-9)
+    assert start.second_moment_gap == pytest.approx(pca.leaks[0].gaps[0].second_moment_gap, rel=1e-9)
     chosen = next(p for p in report.frontier if (p.directions, p.n_unfair) == ("absolute", 3))
     assert chosen.explained_variance == pytest.approx(report.models[0].explained_variance, abs=1e-10)
-    assert chosen.covariance_gap == pytest.approx(report.models[0].leaks[0].gaps[0].covariance_gap, rel=1e-6)
+    assert chosen.second_moment_gap == pytest.approx(
+        report.models[0].leaks[0].gaps[0].second_moment_gap, rel=1e-6
+    )
 
 
 def test_removed_directions_name_the_features_that_differ(fair):

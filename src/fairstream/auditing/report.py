@@ -16,7 +16,7 @@ from typing import Any
 from fairstream.files.format import atomic_file
 
 FORMAT = "fairstream.auditing"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class DataSummary:
 class GapResult:
     """One group against the others in an embedding: gaps of moments over all rows, MMD^2 over the sample.
 
-    `mean_gap` is |V'f|, `covariance_gap` the spectral norm of V'SV; the relative ones are shares of plain
+    `mean_gap` is |V'f|, `second_moment_gap` the spectral norm of V'SV; the relative ones are shares of plain
     PCA's with the same number of components. `mmd2` is the paper's biased statistic, None where the sample
     holds too few rows of the group.
     """
@@ -93,8 +93,8 @@ class GapResult:
     group: str
     mean_gap: float
     mean_gap_relative: float | None
-    covariance_gap: float
-    covariance_gap_relative: float | None
+    second_moment_gap: float
+    second_moment_gap_relative: float | None
     mmd2: float | None
     mmd2_unbiased: float | None
     mmd2_p_value: float | None
@@ -148,7 +148,7 @@ class Direction:
     """A direction that the model removes: its heaviest features and what it carried in the audited data."""
 
     mean_gap: float
-    covariance_gap: float
+    second_moment_gap: float
     weights: dict[str, float]
 
 
@@ -240,8 +240,8 @@ class FrontierChoice:
     explained_variance: float
     mean_gap: float
     mean_gap_relative: float | None
-    covariance_gap: float
-    covariance_gap_relative: float | None
+    second_moment_gap: float
+    second_moment_gap_relative: float | None
 
 
 @dataclass(frozen=True, slots=True)

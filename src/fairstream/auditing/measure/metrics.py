@@ -44,14 +44,14 @@ def mean_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
     return float(np.linalg.norm(Z[in_group].mean(axis=0) - Z[~in_group].mean(axis=0)))
 
 
-def covariance_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
+def second_moment_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
     """Return the spectral norm of V'SV: how far the second moments of the two sides are apart.
 
     The moments are taken about the mean of all rows, as the paper assumes.
 
     Examples
     --------
-    >>> covariance_gap([[3.0], [-3.0], [1.0], [-1.0]], np.array([True, True, False, False]))
+    >>> second_moment_gap([[3.0], [-3.0], [1.0], [-1.0]], np.array([True, True, False, False]))
     8.0
     """
     Z = np.asarray(Z, dtype=float)

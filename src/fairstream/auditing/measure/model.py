@@ -76,7 +76,7 @@ def _leak(
     moments, control_moments = (setting.embedded.moments[s.name] for s in (subject, control))
     gaps = []
     for _, label in views.comparisons_of({attribute: setting.kept[attribute]}):
-        mean_gap, covariance_gap = views.largest_gaps(moments, [(attribute, label)])
+        mean_gap, second_moment_gap = views.largest_gaps(moments, [(attribute, label)])
         of_pca = views.largest_gaps(control_moments, [(attribute, label)])
         distance = _discrepancy(Z, codes, setting.kept[attribute].index(label), bandwidth, options)
         gaps.append(
@@ -84,8 +84,8 @@ def _leak(
                 group=str(label),
                 mean_gap=mean_gap,
                 mean_gap_relative=relative_gap(mean_gap, of_pca[0]),
-                covariance_gap=covariance_gap,
-                covariance_gap_relative=relative_gap(covariance_gap, of_pca[1]),
+                second_moment_gap=second_moment_gap,
+                second_moment_gap_relative=relative_gap(second_moment_gap, of_pca[1]),
                 mmd2=None if distance is None else distance.biased,
                 mmd2_unbiased=None if distance is None else distance.unbiased,
                 mmd2_p_value=None if distance is None else distance.p_value,

@@ -65,11 +65,11 @@ def frontier_figure(
     points: Sequence[FrontierChoice], placed: Sequence[Placed], *, narrow: bool
 ) -> Markup | None:
     """Draw explained variance against the gap that is left, a curve for each way to choose directions."""
-    drawn = [point for point in points if point.covariance_gap_relative is not None]
+    drawn = [point for point in points if point.second_moment_gap_relative is not None]
     if not drawn:
         return None
     width, height, left, bottom = (360, 340, 44, 46) if narrow else (860, 430, 62, 54)
-    gaps = [_visible(p.covariance_gap_relative) for p in drawn] + [_visible(p.gap) for p in placed]
+    gaps = [_visible(p.second_moment_gap_relative) for p in drawn] + [_visible(p.gap) for p in placed]
     low, high = min(gaps) / 1.3, max(*gaps, 1.0) * 1.3
     shares = [p.explained_variance for p in drawn] + [p.explained_variance for p in placed]
     step = next((s for s in (0.01, 0.02, 0.05, 0.1) if max(shares) - min(shares) <= 5 * s), 0.2)
@@ -88,7 +88,7 @@ def frontier_figure(
     parts.append(_text(left, 11, "explained variance", "axis", "start"))
 
     def at(point: FrontierChoice) -> tuple[float, float]:
-        return log_x(math.log10(_visible(point.covariance_gap_relative))), y(point.explained_variance)
+        return log_x(math.log10(_visible(point.second_moment_gap_relative))), y(point.explained_variance)
 
     start = [p for p in drawn if p.constraint == "mean"]
     for directions in ("absolute", "relative"):
@@ -137,10 +137,10 @@ def map_figure(view: EmbeddingMap, name: str) -> Markup:
 
 
 def placed_models(report: Report, series: Sequence[Series]) -> list[Placed]:
-    """Return where each compared model stands: its own variance, its largest relative covariance gap."""
+    """Return where each compared model stands: its own variance, its largest relative second-moment gap."""
     placed = []
     for model, look in zip(report.models, series, strict=True):
-        gaps = [gap.covariance_gap_relative for leak in model.leaks for gap in leak.gaps]
+        gaps = [gap.second_moment_gap_relative for leak in model.leaks for gap in leak.gaps]
         known = [gap for gap in gaps if gap is not None]
         if model.role == "model" and known and model.explained_variance is not None:
             placed.append(Placed(look, model.explained_variance, max(known)))
@@ -167,7 +167,7 @@ def _frontier_mark(point: FrontierChoice, x: float, y: float, *, labelled: bool)
     title = name if point.constraint != "all" else f"{name}, m = {point.n_unfair}"
     tip = (
         f"{title}\nexplained variance {share(point.explained_variance)}\n"
-        f"covariance gap {number(point.covariance_gap)} ({share(point.covariance_gap_relative)} of PCA's)\n"
+        f"second-moment gap {number(point.second_moment_gap)} ({share(point.second_moment_gap_relative)} of PCA's)\n"
         f"mean gap {number(point.mean_gap)}; {point.n_removed} directions removed"
     )
     style = point.directions if point.constraint == "all" else point.constraint
@@ -182,7 +182,7 @@ def _frontier_mark(point: FrontierChoice, x: float, y: float, *, labelled: bool)
 def _placed_mark(spot: Placed, x: float, y: float, width: float, name: str) -> Markup:
     tip = (
         f"{shown(spot.series.name)} (audited)\nexplained variance {share(spot.explained_variance)}\n"
-        f"largest covariance gap {share(spot.gap)} of PCA's"
+        f"largest second-moment gap {share(spot.gap)} of PCA's"
     )
     ring = tag("circle", cx=_n(x), cy=_n(y), r=10, class_="ring")
     half = 6 * len(name)  # no letter is wider than 12 units

@@ -283,7 +283,7 @@ def _direction(position: int, direction: Direction) -> Markup:
             tag("span", f"{weight:+.2f}", class_="weight"),
         )
         rows.append(tag("li", cells))
-    facts = f"mean gap {direction.mean_gap:+.3g} · second-moment gap {direction.covariance_gap:+.3g}"
+    facts = f"mean gap {direction.mean_gap:+.3g} · second-moment gap {direction.second_moment_gap:+.3g}"
     return tag(
         "article", tag("h4", f"Direction {position}"), tag("p", facts), tag("ol", rows), class_="direction"
     )

@@ -52,7 +52,7 @@ LEAK_HEADER = (
     "chance",
 )
 GAP_HEADER = (
-    "model", "attribute", "group", "explained variance", "mean gap", "of PCA's", "covariance gap", "of PCA's",
+    "model", "attribute", "group", "explained variance", "mean gap", "of PCA's", "second-moment gap", "of PCA's",
     "MMD²", "unbiased", "p",
 )  # fmt: skip
 DOWNSTREAM_HEADER = (
@@ -65,7 +65,7 @@ FRONTIER_HEADER = (
     "removed",
     "explained variance",
     "mean gap",
-    "covariance gap",
+    "second-moment gap",
     "of PCA's",
 )
 
@@ -94,7 +94,7 @@ def gap_rows(report: Report) -> list[Row]:
         (
             model.name, leak.attribute, gap.group, share(model.explained_variance),
             number(gap.mean_gap), _share_or_noise(gap, gap.mean_gap_relative),
-            number(gap.covariance_gap), _share_or_noise(gap, gap.covariance_gap_relative),
+            number(gap.second_moment_gap), _share_or_noise(gap, gap.second_moment_gap_relative),
             number(gap.mmd2), number(gap.mmd2_unbiased), number(gap.mmd2_p_value),
         )
         for model in report.models
@@ -128,8 +128,8 @@ def frontier_rows(report: Report) -> list[Row]:
     return [
         (
             frontier_name(point.constraint, point.directions), str(point.n_unfair), str(point.n_removed),
-            share(point.explained_variance), number(point.mean_gap), number(point.covariance_gap),
-            share(point.covariance_gap_relative),
+            share(point.explained_variance), number(point.mean_gap), number(point.second_moment_gap),
+            share(point.second_moment_gap_relative),
         )
         for point in report.frontier
     ]  # fmt: skip
