@@ -1,6 +1,7 @@
 """The audit command: a fitted model, rows it has not seen, three renderings and a summary."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -39,7 +40,7 @@ def test_audit_writes_what_it_is_asked_for(folder):
         "--against", "pca", "--against", folder / "mean.safetensors", *BRIEF,
         "--json", files[0], "--html", files[1], "--markdown", files[2], "--title", "Sex & <income>",
     )  # fmt: skip
-    assert "guesses sex with balanced accuracy" in result.stdout
+    assert re.search(r"guesses (sex|it) with AUC 0\.\d\d", result.stdout)
     report = json.loads(files[0].read_text())
     names = [model["name"] for model in report["models"]]
     assert names[:2] == ["fair", "mean"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairstream.auditing.render.markdown import render_markdown
 from fairstream.auditing.render.page import render_page
 from fairstream.auditing.render.summary import summarise
-from fairstream.auditing.render.text import render_markdown
 from fairstream.auditing.report import Report, written
 
 

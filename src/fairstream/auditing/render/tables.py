@@ -1,12 +1,13 @@
-"""The report as Markdown and as a terminal table."""
+"""The tables of a report, as rows of text for Markdown and for the page."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fairstream.auditing.render.summary import PROBE_NAMES, summarise
+from fairstream.auditing.render.labels import clipped
+from fairstream.auditing.render.summary import PROBE_NAMES
 from fairstream.auditing.report import GapResult, ModelReport, ProbeResult, Report
 
 Row = tuple[str, ...]
@@ -14,83 +15,45 @@ Row = tuple[str, ...]
 NOISE_LEVEL = 0.05  # p-values from here on say that the groups may not differ at all
 
 
-def render_markdown(report: Report) -> str:
-    """Return the whole report as GitHub-flavoured Markdown; everything from the data is escaped."""
-    parts = [f"# {_escape(report.title)}", ""]
-    parts += [f"> **Warning.** {_escape(line)}\n" for line in report.warnings]
-    parts += [f"- {_escape(line)}" for line in summarise(report)[len(report.warnings) :]]
-    for title, header, rows in tables(report):
-        if rows:
-            parts += ["", f"## {title}", "", *_table(header, rows)]
-    parts += ["", "## Reproduce", "", *_table(("what", "value"), reproduce_rows(report))]
-    parts += ["", "```python", reproduce_call(report), "```"]
-    return "\n".join(parts) + "\n"
+@dataclass(frozen=True)
+class Table:
+    """A table with a heading; the first `n_names` columns hold names, the others numbers."""
+
+    title: str
+    header: Row
+    rows: Sequence[Row]
+    n_names: int
 
 
-def tables(report: Report) -> Iterable[tuple[str, Row, list[Row]]]:
-    """Yield every table of the report: title, header, rows of text."""
-    yield "What still leaks", LEAK_HEADER, leak_rows(report)
-    yield "What it keeps and what gap is left", GAP_HEADER, gap_rows(report)
-    yield (
-        "By group",
-        ("model", "attribute", "group", "explained variance", "reconstruction error"),
-        group_rows(report),
-    )
-    yield "Downstream task", DOWNSTREAM_HEADER, downstream_rows(report)
-    yield "Other choices (frontier)", FRONTIER_HEADER, frontier_rows(report)
-    yield "Group sizes", ("attribute", "group", "rows"), size_rows(report)
+def tables(report: Report) -> Iterable[Table]:
+    """Yield every table of the report."""
+    yield leak_table(report)
+    yield gap_table(report)
+    yield group_table(report)
+    yield downstream_table(report)
+    yield frontier_table(report)
+    yield size_table(report)
 
 
-LEAK_HEADER = (
-    "embedding",
-    "attribute",
-    "probe",
-    "AUC",
-    "interval",
-    "balanced accuracy",
-    "interval",
-    "chance",
-)
-GAP_HEADER = (
-    "model", "attribute", "group", "explained variance", "mean gap", "of PCA's", "second-moment gap", "of PCA's",
-    "MMD²", "unbiased", "p",
-)  # fmt: skip
-DOWNSTREAM_HEADER = (
-    "model", "classifier", "protocol", "attribute", "accuracy", "majority", "Δ DP", "Δ odds",
-    "accuracy by group",
-)  # fmt: skip
-FRONTIER_HEADER = (
-    "directions",
-    "m",
-    "removed",
-    "explained variance",
-    "mean gap",
-    "second-moment gap",
-    "of PCA's",
-)
-
-
-def leak_rows(report: Report, attribute: str | None = None) -> list[Row]:
+def leak_table(report: Report, attribute: str | None = None) -> Table:
     """Return one row per probe: models first, then plain PCA, then the raw data."""
+    header = (
+        "embedding", "attribute", "probe", "AUC", "interval", "balanced accuracy", "interval", "guessing",
+    )  # fmt: skip
     rows = []
-    for name, asked, probes in probed(report):
+    for name, asked, probes in _probed(report):
         if attribute in (None, asked):
             rows += [(name, asked, *_probe_cells(result)) for result in probes]
-    return rows
+    return Table("What can still be guessed", header, rows, 3)
 
 
-def probed(report: Report) -> Iterable[tuple[str, str, tuple[ProbeResult, ...]]]:
-    """Yield (embedding, attribute, probes), the raw data last."""
-    for model in report.models:
-        for leak in model.leaks:
-            yield model.name, leak.attribute, leak.probes
-    for raw in report.raw:
-        yield "raw data", raw.attribute, raw.probes
-
-
-def gap_rows(report: Report) -> list[Row]:
+def gap_table(report: Report) -> Table:
     """Return one row per model and comparison."""
-    return [
+    header = (
+        "model", "attribute", "group", "explained variance", "mean gap", "of plain PCA's",
+        "second-moment gap", "of plain PCA's", "MMD²", "MMD², unbiased", "p-value of MMD²",
+    )  # fmt: skip
+    rows = [
         (
             model.name, leak.attribute, gap.group, share(model.explained_variance),
             number(gap.mean_gap), _share_or_noise(gap, gap.mean_gap_relative),
@@ -101,31 +64,42 @@ def gap_rows(report: Report) -> list[Row]:
         for leak in model.leaks
         for gap in leak.gaps
     ]  # fmt: skip
+    return Table("Gaps between the groups", header, rows, 3)
 
 
-def group_rows(report: Report) -> list[Row]:
-    """Return one row per model and group."""
-    return [
+def group_table(report: Report) -> Table:
+    """Return what each model keeps of each group."""
+    header = ("model", "attribute", "group", "explained variance", "reconstruction error")
+    rows = [
         (
-            model.name,
-            line.attribute,
-            line.group,
-            share(line.explained_variance),
-            number(line.reconstruction_error),
+            model.name, line.attribute, line.group,
+            share(line.explained_variance), number(line.reconstruction_error),
         )
         for model in report.models
         for line in model.by_group
-    ]
+    ]  # fmt: skip
+    return Table("What is kept of each group", header, rows, 3)
 
 
-def downstream_rows(report: Report) -> list[Row]:
-    """Return one row per model, classifier, protocol and attribute."""
-    return [row for model in report.models for row in _downstream_of(model)]
+def downstream_table(report: Report) -> Table:
+    """Return how classifiers of the target do on rows that they have not seen.
+
+    The paper's protocol, a training accuracy, is in the data of the report only.
+    """
+    header = (
+        "model", "classifier", "attribute", "accuracy", "most frequent class",
+        "demographic parity difference", "equalized odds difference", "accuracy by group",
+    )  # fmt: skip
+    rows = [row for model in report.models for row in _downstream_rows(model)]
+    return Table("Predicting the target from the embedding", header, rows, 3)
 
 
-def frontier_rows(report: Report) -> list[Row]:
+def frontier_table(report: Report) -> Table:
     """Return one row per point of the frontier."""
-    return [
+    header = (
+        "directions", "m", "removed", "explained variance", "mean gap", "second-moment gap", "of plain PCA's",
+    )  # fmt: skip
+    rows = [
         (
             frontier_name(point.constraint, point.directions), str(point.n_unfair), str(point.n_removed),
             share(point.explained_variance), number(point.mean_gap), number(point.second_moment_gap),
@@ -133,9 +107,10 @@ def frontier_rows(report: Report) -> list[Row]:
         )
         for point in report.frontier
     ]  # fmt: skip
+    return Table("What other choices would cost", header, rows, 1)
 
 
-def size_rows(report: Report) -> list[Row]:
+def size_table(report: Report) -> Table:
     """Return the size of every reported group, and what was left out."""
     rows: list[Row] = []
     for summary in report.data.attributes:
@@ -149,7 +124,21 @@ def size_rows(report: Report) -> list[Row]:
             rows.append((summary.attribute, f"({small} small group{'s' * (small != 1)})", shown))
     if report.data.left_out_below:
         rows.append(("(any)", "(left out of every number)", f"fewer than {report.data.left_out_below:,}"))
-    return rows
+    return Table("Group sizes", ("attribute", "group", "rows"), rows, 2)
+
+
+def map_table(report: Report, attribute: str) -> Table:
+    """Return where each group is in the first two coordinates."""
+    header = (
+        "embedding", "group", "rows", "mean 1", "mean 2", "deviation 1", "deviation 2", "rows not drawn",
+    )  # fmt: skip
+    rows = []
+    for model in report.models:
+        for cloud in (c for view in model.maps if view.attribute == attribute for c in view.clouds):
+            spreads = (cloud.covariance[0][0] ** 0.5, cloud.covariance[1][1] ** 0.5)
+            numbers = map(number, (*cloud.mean, *spreads))
+            rows.append((model.name, cloud.group, f"{cloud.n_rows:,}", *numbers, f"{cloud.n_hidden_rows:,}"))
+    return Table("The map", header, rows, 2)
 
 
 def reproduce_rows(report: Report) -> list[Row]:
@@ -208,15 +197,25 @@ def _probe_cells(result: ProbeResult) -> Row:
     )  # fmt: skip
 
 
-def _downstream_of(model: ModelReport) -> list[Row]:
+def _probed(report: Report) -> Iterable[tuple[str, str, tuple[ProbeResult, ...]]]:
+    """Yield (embedding, attribute, probes), the raw data last."""
+    for model in report.models:
+        for leak in model.leaks:
+            yield model.name, leak.attribute, leak.probes
+    for raw in report.raw:
+        yield "raw data", raw.attribute, raw.probes
+
+
+def _downstream_rows(model: ModelReport) -> list[Row]:
     return [
         (
-            model.name, result.classifier, result.protocol, fair.attribute,
+            model.name, result.classifier, fair.attribute,
             share(result.accuracy), share(result.majority_rate),
             number(fair.demographic_parity_difference), number(fair.equalized_odds_difference),
-            ", ".join(f"{group} {share(value)}" for group, value in fair.accuracy_by_group.items()),
+            ", ".join(f"{clipped(group, 40)} {share(value)}" for group, value in fair.accuracy_by_group.items()),
         )
         for result in model.downstream
+        if result.protocol == "honest"
         for fair in result.fairness
     ]  # fmt: skip
 
@@ -225,18 +224,3 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)
-
-
-def _table(header: Row, rows: list[Row]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return lines + ["| " + " | ".join(map(_escape, row)) + " |" for row in rows]
-
-
-def _escape(text: str) -> str:
-    """Make text from the data harmless in Markdown: no markup, no HTML, no link, no new line."""
-    flat = " ".join(text.split())
-    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in flat)
-    # GitHub turns bare addresses into links. A backslash stops it at :// and www., but not at the @ of an
-    # e-mail address: there an invisible word joiner does.
-    unlinked = re.sub(r"(?i)(www)\.", r"\1\\.", escaped.replace("://", "\\://"))
-    return unlinked.replace("@", "@\u2060")
