@@ -213,6 +213,16 @@ def test_headings_and_words_need_no_explanation(report):
         assert word not in page
 
 
+def test_several_models_are_first_set_side_by_side_in_one_table(report):
+    page, text = report.to_html(), report.to_markdown()
+    assert page.index("At a glance") < page.index("<svg")
+    table = text.split("## At a glance")[1].split("##")[0].strip().splitlines()
+    assert len(table) == 2 + len(report.models)
+    assert f"{report.models[0].leaks[0].best_probe.auc.value:.3f}" in table[2]
+    alone = dataclasses.replace(report, models=report.models[:1])
+    assert "At a glance" not in alone.to_html()
+
+
 def test_training_accuracies_are_in_the_data_and_in_no_rendering(report):
     fair = (GroupFairness("sex", 0.1, 0.2, {"f": 0.625, "m": 0.75}),)
     downstream = tuple(
@@ -242,6 +252,13 @@ def test_a_choice_that_another_one_beats_is_grey(report):
     assert [mark.style for mark in drawing.marks] == ["absolute", "dominated", "absolute"]
     assert "another choice keeps more" in drawing.marks[1].tip
     assert drawing.paths[0][0].count("L") == 1, "the curve leaves it out"
+
+
+def test_a_curve_of_the_frontier_never_folds_back():
+    points = frontier_points((1, 0.5, 0.8), (5, 0.2, 0.4), (15, 0.3, 0.6), (50, 0.1, 0.2))
+    path = frontier_figure(points, [], narrow=False).paths[0][0]
+    xs = [float(corner.split(",")[0]) for corner in path[1:].split("L")]
+    assert xs == sorted(xs)
 
 
 def test_labels_of_the_frontier_do_not_overlap():

@@ -154,11 +154,11 @@ def frontier_figure(
     places = [at(p.second_moment_gap_relative, p.explained_variance) for p in drawn]
     best = [not _is_dominated(p, drawn) for p in drawn]
     for directions in ("absolute", "relative"):
-        curve = [
+        curve = sorted(
             place
             for point, place, good in zip(drawn, places, best, strict=True)
             if good and (point.constraint == "mean" or _is_on(point, directions))
-        ]
+        )
         if len(curve) > 1:
             path = "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in curve)
             drawing.paths.append((path, f"curve {directions}"))

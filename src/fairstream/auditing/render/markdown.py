@@ -24,7 +24,7 @@ def render_markdown(report: Report) -> str:
 
 
 def _table(header: Row, rows: Sequence[Row]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines = ["| " + " | ".join(map(_escape, header)) + " |", "|" + "---|" * len(header)]
     return lines + ["| " + " | ".join(map(_escape, row)) + " |" for row in rows]
 
 

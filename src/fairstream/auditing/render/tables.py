@@ -27,12 +27,28 @@ class Table:
 
 def tables(report: Report) -> Iterable[Table]:
     """Yield every table of the report."""
+    yield overview_table(report)
     yield leak_table(report)
     yield gap_table(report)
     yield group_table(report)
     yield downstream_table(report)
     yield frontier_table(report)
     yield size_table(report)
+
+
+def overview_table(report: Report) -> Table:
+    """Return one row per embedding: its size, what it keeps, the best probe of every attribute."""
+    attributes = [raw.attribute for raw in report.raw]
+    header = ("embedding", "components", "directions removed", "explained variance")
+    rows = []
+    for model in report.models:
+        best = {leak.attribute: leak.best_probe for leak in model.leaks}
+        probes = [best.get(attribute) for attribute in attributes]
+        aucs = ["–" if probe is None else f"{probe.auc.value:.3f}" for probe in probes]
+        removed = "–" if model.n_removed is None else str(model.n_removed)
+        rows.append((model.name, str(model.n_components), removed, share(model.explained_variance), *aucs))
+    heads = [f"AUC of the best probe, {clipped(attribute, 40)}" for attribute in attributes]
+    return Table("At a glance", (*header, *heads), rows, 1)
 
 
 def leak_table(report: Report, attribute: str | None = None) -> Table:
@@ -50,12 +66,12 @@ def leak_table(report: Report, attribute: str | None = None) -> Table:
 def gap_table(report: Report) -> Table:
     """Return one row per model and comparison."""
     header = (
-        "model", "attribute", "group", "explained variance", "mean gap", "of plain PCA's",
-        "second-moment gap", "of plain PCA's", "MMD²", "MMD², unbiased", "p-value of MMD²",
+        "model", "attribute", "group", "mean gap", "of plain PCA's", "second-moment gap", "of plain PCA's",
+        "MMD²", "MMD², unbiased", "p-value",
     )  # fmt: skip
     rows = [
         (
-            model.name, leak.attribute, gap.group, share(model.explained_variance),
+            model.name, leak.attribute, gap.group,
             number(gap.mean_gap), _share_or_noise(gap, gap.mean_gap_relative),
             number(gap.second_moment_gap), _share_or_noise(gap, gap.second_moment_gap_relative),
             number(gap.mmd2), number(gap.mmd2_unbiased), number(gap.mmd2_p_value),
@@ -138,7 +154,7 @@ def map_table(report: Report, attribute: str) -> Table:
             spreads = (cloud.covariance[0][0] ** 0.5, cloud.covariance[1][1] ** 0.5)
             numbers = map(number, (*cloud.mean, *spreads))
             rows.append((model.name, cloud.group, f"{cloud.n_rows:,}", *numbers, f"{cloud.n_hidden_rows:,}"))
-    return Table("The map", header, rows, 2)
+    return Table("Means and spreads", header, rows, 2)
 
 
 def reproduce_rows(report: Report) -> list[Row]:
@@ -173,7 +189,7 @@ def frontier_name(constraint: str, directions: str) -> str:
 
 
 def _share_or_noise(gap: GapResult, relative: float | None) -> str:
-    """Write a gap as a share of PCA's, unless random relabellings tell the groups apart as well."""
+    """Write a gap as a share of plain PCA's, unless random relabellings give as large a difference."""
     if relative is not None and gap.mmd2_p_value is not None and gap.mmd2_p_value >= NOISE_LEVEL:
         return "within noise"
     return share(relative)
@@ -212,7 +228,7 @@ def _downstream_rows(model: ModelReport) -> list[Row]:
             model.name, result.classifier, fair.attribute,
             share(result.accuracy), share(result.majority_rate),
             number(fair.demographic_parity_difference), number(fair.equalized_odds_difference),
-            ", ".join(f"{clipped(group, 40)} {share(value)}" for group, value in fair.accuracy_by_group.items()),
+            ", ".join(f"{clipped(name, 40)}\u00a0{share(of)}" for name, of in fair.accuracy_by_group.items()),
         )
         for result in model.downstream
         if result.protocol == "honest"
