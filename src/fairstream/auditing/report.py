@@ -32,7 +32,7 @@ class Estimate:
 class ProbeResult:
     """How well one kind of probe recovers an attribute.
 
-    `auc` is one-versus-rest, averaged over the groups when there are more than two. `chance` is the balanced
+    `auc` is one-versus-rest, averaged over the groups if there are more than two. `chance` is the balanced
     accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
     `p_value` is one-sided, for "the AUC is no better than chance".
     """
@@ -86,8 +86,8 @@ class GapResult:
     """One group against the others in an embedding: gaps of moments over all rows, MMD^2 over the sample.
 
     `mean_gap` is |V'f|, `second_moment_gap` the spectral norm of V'SV; the relative ones are shares of plain
-    PCA's with the same number of components. `mmd2` is the paper's biased statistic, None where the sample
-    holds too few rows of the group.
+    PCA's with the same number of components. `mmd2` is the paper's biased statistic, None if the sample
+    has too few rows of the group.
     """
 
     group: str
@@ -115,7 +115,7 @@ class LeakResult:
 
     @property
     def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None when none was run."""
+        """The probe with the highest AUC, None if none was run."""
         return _best(self.probes)
 
 
@@ -129,13 +129,13 @@ class RawControl:
 
     @property
     def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None when none was run."""
+        """The probe with the highest AUC, None if none was run."""
         return _best(self.probes)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNumbers:
-    """What an embedding keeps of one group."""
+    """Explained variance and reconstruction error of one group."""
 
     attribute: str
     group: str
@@ -145,7 +145,7 @@ class GroupNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A direction that the model removes: its heaviest features and what it carried in the audited data."""
+    """A direction that the model removes: its largest weights, and the gaps along it in the audited data."""
 
     mean_gap: float
     second_moment_gap: float
@@ -154,7 +154,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class GroupCloud:
-    """One group in the first two coordinates: mean, covariance, counts per cell (none below the limit)."""
+    """One group in the first two coordinates: mean, covariance, counts per cell (small ones left out)."""
 
     group: str
     n_rows: int
@@ -178,7 +178,7 @@ class EmbeddingMap:
 
 @dataclass(frozen=True, slots=True)
 class GroupFairness:
-    """How evenly a downstream classifier treats the groups of one attribute."""
+    """Differences in how a downstream classifier treats the groups of one attribute."""
 
     attribute: str
     demographic_parity_difference: float
@@ -228,7 +228,7 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class FrontierChoice:
-    """What another choice would have cost and left, measured on the audited data.
+    """Variance and gaps that another choice would have given, measured on the audited data.
 
     The gaps are the largest over the comparisons of all attributes.
     """

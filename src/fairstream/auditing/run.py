@@ -1,4 +1,4 @@
-"""audit: measure what one or several embeddings keep, cost and give away."""
+"""audit: the whole measurement, from the rows and the models to the report."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def audit(
         Class labels of a downstream task. A source brings its own target.
     train : (X, sensitive_features, y), optional
         Training rows, for the paper's bandwidth and for classifiers that are fitted on train and scored here.
-        A source alone, `(source,)`, will do. Without it both come from the audited rows.
+        `(source,)` is enough for a source. Without `train`, both come from the audited rows.
     probes : list of {"linear", "quadratic", "kernel", "trees", "mlp"}, optional
         Which probes to run, all by default.
     sample_rows : int
@@ -87,7 +87,7 @@ def audit(
     title : str
         Heading of the report.
     announce : callable, optional
-        Called with a line of text before each part of the work, for a caller who waits.
+        Called with a line of text before each part of the work.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def _check_target(sample: Block, n_rows: int) -> None:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Refuse options that make no sense, before any row is read."""
+    """Refuse invalid options before any row is read."""
     unknown = [kind for kind in options["probes"] if kind not in PROBES]
     if unknown:
         raise ValueError(f"probes has {unknown[0]!r}: choose from {', '.join(PROBES)}")

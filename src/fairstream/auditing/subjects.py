@@ -1,4 +1,4 @@
-"""What can be audited: our models and anything else that embeds rows, behind one small interface."""
+"""Subjects: the embeddings under audit, ours or anything else with `transform`, behind one interface."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Subject:
     def looks_like(self, moments: GroupMoments) -> bool:
         """Whether these are the moments of the training rows: row count, mean and variance agree.
 
-        A model that does not tell its row count is recognised by its mean, to the last digits.
+        A model without a row count is recognised by its mean alone, to nine digits.
         """
         if self.mean is None or self.fitted_rows not in (None, moments.n_rows):
             return False
@@ -219,13 +219,13 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
 
 
 def _one_matrix(rows: Any) -> FloatArray:
-    """Return directions as one matrix; those of several channels lie in columns of their own."""
+    """Return directions as one matrix; each channel has columns of its own."""
     matrix: FloatArray = scipy.linalg.block_diag(*rows) if isinstance(rows, tuple) else rows
     return np.asarray(matrix, dtype=float)
 
 
 def _parameters(model: Any) -> dict[str, Any]:
-    """Return the constructor's parameters as plain values; what is not plain is named by its type only."""
+    """Return the constructor's parameters as plain values; anything else by the name of its type."""
     if not hasattr(model, "get_params"):
         return {}
     return {str(name): plain_parameter(value) for name, value in sorted(model.get_params(deep=False).items())}

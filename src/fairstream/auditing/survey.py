@@ -72,7 +72,7 @@ def codes_among(column: GroupColumn, kept: tuple[Hashable, ...]) -> NDArray[np.i
 
 
 class _Digest:
-    """SHA-256 over the rows and over each attribute's labels, whatever the blocks."""
+    """SHA-256 over the rows and over each attribute's labels; it does not depend on the blocks."""
 
     def __init__(self) -> None:
         self._rows, self._labels = hashlib.sha256(), dict[str, Any]()

@@ -20,7 +20,7 @@ from fairstream.data.blocks import Block
 class Setting:
     """What all models of one audit share.
 
-    `survey` is of the rows that are not left out, `group_numbers` and `n_left_out` are of all rows;
+    `survey` covers the rows that are not left out, `group_numbers` and `n_left_out` cover all rows;
     `own_rows` names the models that were fitted on these very rows.
     """
 
@@ -42,7 +42,7 @@ class Setting:
         return (self.n_left_out // size + 1) * size if self.n_left_out else 0
 
     def n_unknown(self, attribute: str) -> int:
-        """Return how many of the surveyed rows have no label of an attribute."""
+        """Return the number of surveyed rows without a label of this attribute."""
         place = [*self.group_numbers].index(attribute)
         return sum(count for labels, count in self.survey.combinations.items() if labels[place] is None)
 
@@ -79,7 +79,7 @@ def data_summary(setting: Setting) -> DataSummary:
 
 
 def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
-    """Return what a reader must know before any number, the gravest first."""
+    """Return what a reader must know before any number, most serious first."""
     found, kept = setting.survey, setting.kept
     lines = [
         f"These look like the very rows that {subject.name} was fitted on (same number of rows, mean and "

@@ -19,7 +19,7 @@ FloatArray = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class KeptVariance:
-    """The moments of the audited rows and of their embeddings, side by side. Nothing here needs the rows."""
+    """The moments of the audited rows and of their embeddings, side by side. No rows are needed here."""
 
     whole: GroupMoments
     embedded: EmbeddingMoments
