@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score
 
 from fairstream.auditing.measure import metrics, mmd
 from fairstream.linalg.kernels import median_squared_distance
@@ -43,12 +44,8 @@ def naive_unbiased_mmd2(A, B, bandwidth):
 
 
 def test_explained_variance_is_the_naive_ratio(rows):
-    X, groups, V = rows
+    X, _, V = rows
     assert metrics.explained_variance_ratio(X, V) == pytest.approx(naive_variance_share(X, V), abs=1e-10)
-    by_group = metrics.explained_variance_by_group(X, V, groups)
-    assert sorted(by_group) == [0, 1, 2]
-    for code, share in by_group.items():
-        assert share == pytest.approx(naive_variance_share(X[groups == code], V), abs=1e-10)
 
 
 def test_gaps_are_those_of_the_paper(rows):
@@ -60,21 +57,12 @@ def test_gaps_are_those_of_the_paper(rows):
     mu = X.mean(axis=0)
     S = sum(np.outer(x - mu, x - mu) for x in X[inside]) / inside.sum()
     S = S - sum(np.outer(x - mu, x - mu) for x in X[~inside]) / (~inside).sum()
-    assert metrics.covariance_gap(Z, inside) == pytest.approx(np.linalg.norm(V @ S @ V.T, 2), rel=1e-10)
+    assert metrics.second_moment_gap(Z, inside) == pytest.approx(np.linalg.norm(V @ S @ V.T, 2), rel=1e-10)
 
 
 def test_a_gap_needs_two_sides():
     with pytest.raises(ValueError, match="in_group marks 3 of 3 rows"):
         metrics.mean_gap(np.eye(3), np.ones(3, dtype=bool))
-
-
-def test_reconstruction_error_is_the_squared_distance_to_the_reconstruction(rows):
-    X, groups, V = rows
-    mean = X[:20].mean(axis=0)
-    distances = [np.sum((x - mean - V.T @ (V @ (x - mean))) ** 2) for x in X]
-    assert metrics.reconstruction_error(X, V, mean) == pytest.approx(np.mean(distances), rel=1e-10)
-    for code, error in metrics.reconstruction_error_by_group(X, V, mean, groups).items():
-        assert error == pytest.approx(np.mean(np.array(distances)[groups == code]), rel=1e-10)
 
 
 def test_fairness_of_predictions_agrees_with_the_definition_and_with_fairlearn():
@@ -89,7 +77,8 @@ def test_fairness_of_predictions_agrees_with_the_definition_and_with_fairlearn()
         odds.append(max(within) - min(within))
     assert metrics.equalized_odds_difference(truth, guess, groups) == pytest.approx(max(odds), abs=1e-10)
     fairlearn = pytest.importorskip("fairlearn.metrics")
-    frame = metrics.metric_frame(truth, guess, groups)
+    scores = {"accuracy": accuracy_score, "selection_rate": fairlearn.selection_rate}
+    frame = fairlearn.MetricFrame(metrics=scores, y_true=truth, y_pred=guess, sensitive_features=groups)
     assert difference == pytest.approx(frame.difference()["selection_rate"], abs=1e-10)
     expected = fairlearn.equalized_odds_difference(truth, guess, sensitive_features=groups)
     assert metrics.equalized_odds_difference(truth, guess, groups) == pytest.approx(expected, abs=1e-10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import re
 
@@ -13,8 +12,15 @@ from sklearn.decomposition import PCA
 
 from fairstream import FairStreamingPCA
 from fairstream.auditing import audit
-from fairstream.auditing.render.markup import shown, tag
-from fairstream.auditing.report import FORMAT_VERSION
+from fairstream.auditing.render.figures import Placed, Series, frontier_figure, map_figure, probe_figure
+from fairstream.auditing.render.labels import shown
+from fairstream.auditing.report import (
+    FORMAT_VERSION,
+    DownstreamResult,
+    Estimate,
+    FrontierChoice,
+    GroupFairness,
+)
 
 HOSTILE = '<script>document.title="owned"</script>"\'&</style>'
 
@@ -50,6 +56,14 @@ def test_json_is_the_whole_tree_with_stable_keys(report):
     assert [*tree["models"][0]["leaks"][0]["probes"][0]] == [
         "probe", "auc", "balanced_accuracy", "chance", "base_rate", "p_value", "n_rows", "n_folds",
     ]  # fmt: skip
+
+
+def test_the_gap_about_the_total_mean_is_never_called_a_covariance_gap(report):
+    """`FrontierPoint.covariance_gap` is about the group means: another quantity."""
+    assert FORMAT_VERSION == 2
+    for text in (report.to_json(), report.to_markdown(), report.to_html()):
+        assert re.search("covariance.gap", text) is None
+        assert re.search("second.moment.gap", text)
 
 
 def test_the_report_cannot_be_changed(report):
@@ -108,7 +122,7 @@ def test_a_gap_that_luck_explains_is_no_share_of_pcas(report):
 
     def shown(p_value):
         gap = dataclasses.replace(
-            leak.gaps[0], mean_gap_relative=1.379, covariance_gap_relative=0.5, mmd2_p_value=p_value
+            leak.gaps[0], mean_gap_relative=1.379, second_moment_gap_relative=0.5, mmd2_p_value=p_value
         )
         changed = dataclasses.replace(leak, gaps=(gap,))
         models = (dataclasses.replace(model, leaks=(changed,)),)
@@ -137,18 +151,6 @@ def test_the_page_says_the_uncomfortable_thing_before_any_figure(report):
     assert page.index("guesses") < page.index("<svg")
 
 
-def test_rich_shows_labels_as_text(report):
-    pytest.importorskip("rich")
-    from rich.console import Console
-
-    marked = dataclasses.replace(report, title="[red]not markup[/red]")
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(marked.to_rich())
-    text = console.export_text()
-    assert "[red]not markup[/red]" in text
-    assert "AUC" in text
-
-
 def test_files_are_written_whole(report, tmp_path):
     for name, write in (("a.json", report.to_json), ("a.md", report.to_markdown), ("a.html", report.to_html)):
         text = write(tmp_path / name)
@@ -156,10 +158,9 @@ def test_files_are_written_whole(report, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json", "a.md"]
 
 
-def test_elements_escape_all_but_markup():
-    assert tag("b", "<i>", title='"') == '<b title="&quot;">&lt;i&gt;</b>'
-    assert tag("b", tag("i", "x")) == "<b><i>x</i></b>"
-    assert tag("b", "a\x00\x1bb\ud800") == "<b>ab</b>"
+def test_the_page_drops_what_no_page_can_show(report):
+    odd = dataclasses.replace(report, title="a\x00\x1bb\ud800<i>")
+    assert "<h1>ab&lt;i&gt;</h1>" in odd.to_html()
     assert len(shown("x" * 10_000)) == 62
 
 
@@ -169,3 +170,111 @@ def test_a_label_that_utf8_does_not_know_is_still_written(report, tmp_path):
         write(tmp_path / name)
         assert "half a pair" in (tmp_path / name).read_text(encoding="utf-8")
     assert len([*tmp_path.iterdir()]) == 3, "no draft is left behind"
+
+
+def with_auc(leak, value, *, detected=True):
+    """Return a leak whose probes all have this AUC."""
+    auc = Estimate(value, value - 0.02, value + 0.02)
+    probes = tuple(dataclasses.replace(result, auc=auc) for result in leak.probes)
+    return dataclasses.replace(leak, probes=probes, detected=detected)
+
+
+def compared(report, ours, pca, **leaking):
+    """Return the report of one model beside plain PCA, with these AUCs."""
+    model, control = report.models[0], report.models[-1]
+    model = dataclasses.replace(model, leaks=(with_auc(model.leaks[0], ours, **leaking),))
+    control = dataclasses.replace(control, leaks=(with_auc(control.leaks[0], pca),))
+    return dataclasses.replace(report, warnings=(), models=(model, control))
+
+
+def test_the_first_sentence_says_if_plain_pca_hides_the_attribute_as_well(report):
+    worse = compared(report, 0.9, 0.87).summary()[0]
+    assert "no better than plain PCA" in worse
+    assert "AUC 0.90, from plain PCA 0.87" in worse
+    better = compared(report, 0.6, 0.87).summary()[0]
+    assert "no better" not in better
+    assert better.endswith("The attribute still leaks.")
+    assert "luck may explain the difference" in compared(report, 0.86, 0.87).summary()[0]
+    assert "No probe did better than luck" in compared(report, 0.51, 0.5, detected=False).summary()[0]
+
+
+def test_the_first_screen_and_the_probe_chart_speak_of_one_measure(report):
+    page = report.to_html()
+    first_screen = page[page.index('id="summary"') : page.index('id="leaks"')]
+    assert "AUC" in first_screen
+    assert "accuracy" not in first_screen
+    assert "AUC of the probe: 0.5 = pure guessing" in page
+
+
+def test_headings_and_words_need_no_explanation(report):
+    page = report.to_html()
+    assert "Where the groups are in the embedding" in page
+    for word in ("How the groups lie", "A task on top", "Δ"):
+        assert word not in page
+
+
+def test_several_models_are_first_set_side_by_side_in_one_table(report):
+    page, text = report.to_html(), report.to_markdown()
+    assert page.index("At a glance") < page.index("<svg")
+    table = text.split("## At a glance")[1].split("##")[0].strip().splitlines()
+    assert len(table) == 2 + len(report.models)
+    assert f"{report.models[0].leaks[0].best_probe.auc.value:.3f}" in table[2]
+    alone = dataclasses.replace(report, models=report.models[:1])
+    assert "At a glance" not in alone.to_html()
+
+
+def test_training_accuracies_are_in_the_data_and_in_no_rendering(report):
+    fair = (GroupFairness("sex", 0.1, 0.2, {"f": 0.625, "m": 0.75}),)
+    downstream = tuple(
+        DownstreamResult("MLP", protocol, f"note of {protocol}", 100, accuracy, 0.5, fair)
+        for protocol, accuracy in (("paper", 0.987), ("honest", 0.654))
+    )
+    models = (dataclasses.replace(report.models[0], downstream=downstream),)
+    changed = dataclasses.replace(report, models=models)
+    assert "0.987" in changed.to_json()
+    for text in (changed.to_markdown(), changed.to_html()):
+        assert "65.4%" in text
+        assert "98.7%" not in text
+        assert "demographic parity difference" in text
+        assert "equalized odds difference" in text
+    assert "note of honest" in changed.to_html()
+
+
+def frontier_points(*places):
+    return [
+        FrontierChoice("all", "absolute", m, m, explained, 0.0, 0.0, gap, gap) for m, gap, explained in places
+    ]
+
+
+def test_a_choice_that_another_one_beats_is_grey(report):
+    points = frontier_points((1, 0.5, 0.8), (5, 0.6, 0.7), (15, 0.2, 0.6))
+    drawing = frontier_figure(points, [], narrow=False)
+    assert [mark.style for mark in drawing.marks] == ["absolute", "dominated", "absolute"]
+    assert "another choice keeps more" in drawing.marks[1].tip
+    assert drawing.paths[0][0].count("L") == 1, "the curve leaves it out"
+
+
+def test_a_curve_of_the_frontier_never_folds_back():
+    points = frontier_points((1, 0.5, 0.8), (5, 0.2, 0.4), (15, 0.3, 0.6), (50, 0.1, 0.2))
+    path = frontier_figure(points, [], narrow=False).paths[0][0]
+    xs = [float(corner.split(",")[0]) for corner in path[1:].split("L")]
+    assert xs == sorted(xs)
+
+
+def test_labels_of_the_frontier_do_not_overlap():
+    crowded = frontier_points(*[(m, 0.5 - m / 1e4, 0.5 - m / 1e4) for m in (1, 5, 15, 50)])
+    names = [Placed(Series(f"a model with a name {i}", "series-0"), 0.5 - i / 1e4, 0.5) for i in range(3)]
+    drawing = frontier_figure(crowded, names, narrow=False)
+    boxes = [mark.label.box for mark in drawing.marks if mark.label]
+    assert len(boxes) >= 2, "some find room"
+    for i, (a, b, c, d) in enumerate(boxes):
+        assert not any(a < r and s < c and b < t and u < d for s, u, r, t in boxes[:i])
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_every_axis_has_a_title(report, narrow):
+    model = report.models[0]
+    results = [(Series("ours", "series-0"), model.leaks[0].probes)]
+    figures = [probe_figure("sex", results, narrow=narrow), map_figure(model.maps[0], "ours")]
+    figures.append(frontier_figure(report.frontier, [], narrow=narrow))
+    assert [sum("axis" in label.style for label in figure.labels) for figure in figures] == [1, 2, 2]

@@ -18,7 +18,7 @@ from fairstream import (
     solve,
 )
 from fairstream.cli.describe import inspect_file
-from fairstream.data.blocks import encode_groups
+from fairstream.data.groups import encode_groups
 from fairstream.data.schema import Schema
 from fairstream.estimators.channels import ChannelLearner
 from fairstream.estimators.learner import Learner, MomentsLearner, PowerLearner

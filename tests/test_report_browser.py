@@ -262,7 +262,7 @@ def test_hovering_over_the_frontier_shows_the_numbers_of_that_point(browser, pag
     shown = browser.run("document.getElementById('tip').innerText")
     assert "absolute directions, m = 1" in shown
     assert f"explained variance {chosen.explained_variance:.1%}" in shown
-    assert f"({chosen.covariance_gap_relative:.1%} of PCA's)" in shown
+    assert f"({chosen.second_moment_gap_relative:.1%} of PCA's)" in shown
     browser.move_to(2, 2)
     assert browser.run("document.getElementById('tip').hidden")
 

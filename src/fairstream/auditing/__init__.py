@@ -1,7 +1,12 @@
-"""The audit: what an embedding keeps, what it costs, and what it still gives away."""
+"""Audits: what an embedding keeps, what it costs, and what it still gives away.
 
-from fairstream.auditing.measure.probes import Estimate, ProbeResult, probe, run_probes
-from fairstream.auditing.report import AuditReport
+`run.audit` surveys the rows (`survey`), measures every embedding (`measure`), and returns a `report`, which
+`render` turns into Markdown or a page. Imports point the same way.
+"""
+
+from fairstream.auditing.audit_report import AuditReport
+from fairstream.auditing.measure.probes import probe, run_probes
+from fairstream.auditing.report import Estimate, ProbeResult
 from fairstream.auditing.run import audit
 
 __all__ = ["AuditReport", "Estimate", "ProbeResult", "audit", "probe", "run_probes"]

@@ -1,7 +1,7 @@
 """What an audit found, as plain frozen data: aggregates only, never a row.
 
-Every class is a node of one tree; `AuditReport.to_dict` turns the tree into dicts, lists, numbers and strings
-with the field names as keys. The keys of one `FORMAT_VERSION` never change their meaning.
+Every class is a node of one tree; `Report.to_dict` turns the tree into dicts, lists, numbers and strings with
+the field names as keys. The keys of one `FORMAT_VERSION` never change their meaning.
 """
 
 from __future__ import annotations
@@ -13,30 +13,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairstream.auditing.measure.probes import Estimate, ProbeResult
 from fairstream.files.format import atomic_file
 
 FORMAT = "fairstream.auditing"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
-__all__ = [
-    "AttributeSummary",
-    "AuditReport",
-    "DataSummary",
-    "Direction",
-    "DownstreamResult",
-    "EmbeddingMap",
-    "Estimate",
-    "FrontierChoice",
-    "GapResult",
-    "GroupCloud",
-    "GroupFairness",
-    "GroupNumbers",
-    "LeakResult",
-    "ModelReport",
-    "ProbeResult",
-    "RawControl",
-]
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """How well one kind of probe recovers an attribute.
+
+    `auc` is one-versus-rest, averaged over the groups if there are more than two. `chance` is the balanced
+    accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
+    `p_value` is one-sided, for "the AUC is no better than chance".
+    """
+
+    probe: str
+    auc: Estimate
+    balanced_accuracy: Estimate
+    chance: float
+    base_rate: float
+    p_value: float
+    n_rows: int
+    n_folds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +85,16 @@ class DataSummary:
 class GapResult:
     """One group against the others in an embedding: gaps of moments over all rows, MMD^2 over the sample.
 
-    `mean_gap` is |V'f|, `covariance_gap` the spectral norm of V'SV; the relative ones are shares of plain
-    PCA's with the same number of components. `mmd2` is the paper's biased statistic, None where the sample
-    holds too few rows of the group.
+    `mean_gap` is |V'f|, `second_moment_gap` the spectral norm of V'SV; the relative ones are shares of plain
+    PCA's with the same number of components. `mmd2` is the paper's biased statistic, None if the sample
+    has too few rows of the group.
     """
 
     group: str
     mean_gap: float
     mean_gap_relative: float | None
-    covariance_gap: float
-    covariance_gap_relative: float | None
+    second_moment_gap: float
+    second_moment_gap_relative: float | None
     mmd2: float | None
     mmd2_unbiased: float | None
     mmd2_p_value: float | None
@@ -107,7 +115,7 @@ class LeakResult:
 
     @property
     def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None when none was run."""
+        """The probe with the highest AUC, None if none was run."""
         return _best(self.probes)
 
 
@@ -121,13 +129,13 @@ class RawControl:
 
     @property
     def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None when none was run."""
+        """The probe with the highest AUC, None if none was run."""
         return _best(self.probes)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNumbers:
-    """What an embedding keeps of one group."""
+    """Explained variance and reconstruction error of one group."""
 
     attribute: str
     group: str
@@ -137,16 +145,16 @@ class GroupNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A direction that the model removes: its heaviest features and what it carried in the audited data."""
+    """A direction that the model removes: its largest weights, and the gaps along it in the audited data."""
 
     mean_gap: float
-    covariance_gap: float
+    second_moment_gap: float
     weights: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCloud:
-    """One group in the first two coordinates: mean, covariance, counts per cell (none below the limit)."""
+    """One group in the first two coordinates: mean, covariance, counts per cell (small ones left out)."""
 
     group: str
     n_rows: int
@@ -170,7 +178,7 @@ class EmbeddingMap:
 
 @dataclass(frozen=True, slots=True)
 class GroupFairness:
-    """How evenly a downstream classifier treats the groups of one attribute."""
+    """Differences in how a downstream classifier treats the groups of one attribute."""
 
     attribute: str
     demographic_parity_difference: float
@@ -220,7 +228,7 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class FrontierChoice:
-    """What another choice would have cost and left, measured on the audited data.
+    """Variance and gaps that another choice would have given, measured on the audited data.
 
     The gaps are the largest over the comparisons of all attributes.
     """
@@ -232,21 +240,13 @@ class FrontierChoice:
     explained_variance: float
     mean_gap: float
     mean_gap_relative: float | None
-    covariance_gap: float
-    covariance_gap_relative: float | None
+    second_moment_gap: float
+    second_moment_gap_relative: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport:
-    """The result of `audit`: plain data that renders as JSON, Markdown, a terminal table or a page.
-
-    Examples
-    --------
-    >>> report = AuditReport(warnings=(), title="t", data=None, models=(), raw=(), frontier=(),
-    ...                      frontier_fitted_on="", parameters={}, fairstream_version="0")
-    >>> report.to_dict()["format_version"]
-    1
-    """
+class Report:
+    """The root of the tree."""
 
     title: str
     warnings: tuple[str, ...]
@@ -264,33 +264,17 @@ class AuditReport:
         return {"format": FORMAT, "format_version": FORMAT_VERSION, **_plain(tree)}
 
     def to_json(self, path: str | Path | None = None, *, indent: int | None = 2) -> str:
-        """Return the report as JSON, and write it to `path` where one is given."""
+        """Return the report as JSON; if `path` is given, also write it there."""
         text = json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
-        return _written(text, path)
+        return written(text, path)
 
-    def summary(self) -> tuple[str, ...]:
-        """Return the findings in plain sentences, warnings first."""
-        from fairstream.auditing.render.summary import summarise
 
-        return summarise(self)
-
-    def to_markdown(self, path: str | Path | None = None) -> str:
-        """Return the report as Markdown, and write it to `path` where one is given."""
-        from fairstream.auditing.render.text import render_markdown
-
-        return _written(render_markdown(self), path)
-
-    def to_html(self, path: str | Path | None = None) -> str:
-        """Return the report as one self-contained page, and write it to `path` where one is given."""
-        from fairstream.auditing.render.page import render_page
-
-        return _written(render_page(self), path)
-
-    def to_rich(self) -> Any:
-        """Return the findings as a `rich` renderable for a terminal."""
-        from fairstream.auditing.render.text import render_rich
-
-        return render_rich(self)
+def written(text: str, path: str | Path | None) -> str:
+    """Write the whole text or nothing; half a surrogate pair, which UTF-8 cannot encode, becomes "?"."""
+    if path is not None:
+        with atomic_file(path) as stream:
+            stream.write(text.encode("utf-8", errors="replace"))
+    return text
 
 
 def _best(probes: tuple[ProbeResult, ...]) -> ProbeResult | None:
@@ -305,11 +289,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _written(text: str, path: str | Path | None) -> str:
-    """Write the whole report or nothing; half a surrogate pair, which UTF-8 does not know, becomes "?"."""
-    if path is not None:
-        with atomic_file(path) as stream:
-            stream.write(text.encode("utf-8", errors="replace"))
-    return text

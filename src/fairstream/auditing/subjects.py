@@ -1,17 +1,19 @@
-"""What can be audited: our models and anything else that embeds rows, behind one small interface."""
+"""Subjects: the embeddings under audit, ours or anything else with `transform`, behind one interface."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.moments import GroupMoments
+from fairstream.subspace.components import fair_components
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -21,8 +23,8 @@ class Subject:
     """One embedding under audit.
 
     `total_variance` is that of the training rows with divisor n, as the moments have it.
-    `components` (k x d) and `mean` are None where the embedding is not linear; `moments` holds the training
-    moments where the estimator still has them; `encoding` says how table columns became features.
+    `components` (k x d) and `mean` are None if the embedding is not linear; `moments` holds the training
+    moments if the estimator still has them; `encoding` says how table columns became features.
     """
 
     name: str
@@ -47,11 +49,33 @@ class Subject:
 
     @property
     def n_removed(self) -> int | None:
-        """How many directions were removed, where that is known."""
+        """Number of directions removed, None if unknown."""
         return None if self.unfair_basis is None else len(self.unfair_basis)
 
+    def width(self, sample: Block) -> int:
+        """Return the number of coordinates of the embedding."""
+        if self.components is not None:
+            return len(self.components)
+        return int(self.embed(sample.X[:2]).shape[1])
+
+    def control_size(self, sample: Block) -> int:
+        """Return the number of components of the plain PCA to compare it with."""
+        return min(self.width(sample), sample.X.shape[1])
+
+    def checked_linear(self, sample: Block) -> Subject:
+        """Drop the components if the model does not embed as (x - mean)V: its variances would be wrong."""
+        if self.components is None or self.mean is None:
+            return replace(self, components=None)
+        head = np.asarray(sample.X[:8], dtype=float)
+        expected, embedded = (head - self.mean) @ self.components.T, self.embed(head)
+        scale = float(np.abs(expected).max()) or 1.0
+        same = embedded.shape == expected.shape and np.allclose(
+            embedded, expected, atol=1e-3 * scale, rtol=1e-3
+        )
+        return self if same else replace(self, components=None)
+
     def digest(self) -> str:
-        """Return a SHA-256 over the arrays that define the embedding, over its settings where it has none."""
+        """Return a SHA-256 over the arrays that define the embedding, or over its settings if it has none."""
         digest = hashlib.sha256()
         arrays = [array for array in (self.components, self.mean, self.unfair_basis) if array is not None]
         for array in arrays:
@@ -63,7 +87,7 @@ class Subject:
     def looks_like(self, moments: GroupMoments) -> bool:
         """Whether these are the moments of the training rows: row count, mean and variance agree.
 
-        A model that does not tell its row count is recognised by its mean, to the last digits.
+        A model without a row count is recognised by its mean alone, to nine digits.
         """
         if self.mean is None or self.fitted_rows not in (None, moments.n_rows):
             return False
@@ -102,10 +126,30 @@ def as_subjects(models: object) -> list[Subject]:
     return subjects
 
 
+def check_widths(subjects: list[Subject], n_features: int) -> None:
+    """Refuse rows whose width differs from that of the models' training rows."""
+    for subject in subjects:
+        if subject.mean is not None and len(subject.mean) != n_features:
+            raise ValueError(
+                f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the "
+                "same columns"
+            )
+
+
+def check_encodings(subjects: list[Subject], source: BlockSource) -> None:
+    """Refuse a table whose columns were encoded or scaled differently from those of the fit."""
+    used = getattr(source, "encoding", None)
+    for subject in subjects:
+        if used is not None and subject.encoding is not None and dict(subject.encoding) != dict(used):
+            raise ValueError(
+                f"{subject.name} was fitted on columns that were encoded or scaled otherwise: open the data "
+                "with fairstream.streaming.embed.open_like, and fit models to be compared on one encoding "
+                "(fairstream fit --like)"
+            )
+
+
 def plain_pca(moments: GroupMoments, n_components: int, name: str, fitted_on: str) -> Subject:
     """Return plain PCA of the same size, solved from moments: the control that every gap is compared with."""
-    from fairstream.subspace.components import fair_components
-
     nothing = np.zeros((moments.n_features, 0))
     V, _ = fair_components(moments, nothing, n_components)
     components, mean = V.T.astype(float), moments.mean()
@@ -174,13 +218,13 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
 
 
 def _one_matrix(rows: Any) -> FloatArray:
-    """Return directions as one matrix; those of several channels lie in columns of their own."""
+    """Return directions as one matrix; each channel has columns of its own."""
     matrix: FloatArray = scipy.linalg.block_diag(*rows) if isinstance(rows, tuple) else rows
     return np.asarray(matrix, dtype=float)
 
 
 def _parameters(model: Any) -> dict[str, Any]:
-    """Return the constructor's parameters as plain values; what is not plain is named by its type only."""
+    """Return the constructor's parameters as plain values; anything else by the name of its type."""
     if not hasattr(model, "get_params"):
         return {}
     return {str(name): plain_parameter(value) for name, value in sorted(model.get_params(deep=False).items())}

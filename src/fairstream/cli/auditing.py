@@ -30,18 +30,24 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
     "--against",
     type=InputInText(after_equals=False),
     multiple=True,
-    help="Another model file to set beside it, as often as you like; plain PCA (pca) is always there.",
+    help="Another model file to compare with; may be repeated. Plain PCA (pca) is always included.",
 )
-@click.option("--train", type=InputPath(), help="The rows of the fit, for honest classifiers.")
+@click.option(
+    "--train", type=InputPath(), help="The training rows: classifiers are fitted on them and scored on DATA."
+)
 @click.option(
     "--probe",
     "probes",
     multiple=True,
     type=click.Choice([*PROBES]),
-    help="Only these probes; all by default.",
+    help="Run only this probe; may be repeated. All by default.",
 )
 @click.option(
-    "--sample", type=click.IntRange(min=100), default=10_000, show_default=True, help="Rows probed."
+    "--sample",
+    type=click.IntRange(min=100),
+    default=10_000,
+    show_default=True,
+    help="Rows that the probes see.",
 )
 @click.option(
     "--min-group-size",
@@ -50,7 +56,8 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
     show_default=True,
     help="Groups with fewer rows are left out.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the sample, folds and probes.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample, folds and probes.")
+@click.option("--name", help="What the report calls MODEL; the name of its file by default.")
 @click.option("--title", default="Fairness audit", show_default=True, help="Heading of the report.")
 @report_option("--json", "json_file", "Write the report as JSON.")
 @report_option("--html", "html_file", "Write the report as a page.")
@@ -64,6 +71,7 @@ def audit(
     sample: int,
     min_group_size: int,
     seed: int,
+    name: str | None,
     title: str,
     json_file: Path | None,
     html_file: Path | None,
@@ -72,10 +80,11 @@ def audit(
 ) -> None:
     """Measure on DATA, which the fit has not seen, what MODEL's embedding gives away and what it cost."""
     others = [Path(name) for name in against if name != "pca"]
-    models = {path.stem: load_subspace(path) for path in (model, *others)}
+    first = name or model.stem
+    models = {first: load_subspace(model)} | {path.stem: load_subspace(path) for path in others}
     if len(models) < 1 + len(others):
-        raise ValueError(f"{model.stem!r} and --against have the same name: rename one of the files")
-    opener = partial(open_like, models[model.stem])
+        raise ValueError(f"{first!r} and --against have the same name: rename one of the files")
+    opener = partial(open_like, models[first])
     report = audit_models(
         models,
         open_data(data, opener=opener, **reading),

@@ -82,7 +82,7 @@ def audit_unseen(
     """Audit on rows that the fit has not seen, which alone can show what the embedding gives away."""
     echo("")
     return audit(
-        {f"fair, m={CHOICES['n_unfair']}": fair},
+        {"fair PCA": fair},
         unseen,
         train=(seen,),
         sample_rows=AUDITED_ROWS,

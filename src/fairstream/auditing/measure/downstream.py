@@ -26,7 +26,7 @@ from fairstream.auditing.report import DownstreamResult, GroupFairness
 FloatArray = NDArray[np.floating[Any]]
 
 MAX_LABELS = 20
-MAX_ITERATIONS = 200_000  # unscaled features can keep a linear SVM busy for ever
+MAX_ITERATIONS = 200_000  # on unscaled features a linear SVM may never converge
 PAPER_NOTE = "fitted and scored on the same audited rows, as in the paper: a training accuracy"
 TRAIN_NOTE = "fitted on the training rows, scored on the audited rows"
 FOLDS_NOTE = "cross-validated: every audited row is scored by a classifier that has not seen it"
@@ -96,7 +96,7 @@ def classify(
 
 
 def check_target(labels: NDArray[Any]) -> None:
-    """Refuse a target that is no class label."""
+    """Refuse a target that is not a class label."""
     n_missing = sum(value is None or value != value for value in labels.tolist())
     if n_missing:
         raise ValueError(

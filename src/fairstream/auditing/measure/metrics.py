@@ -1,7 +1,7 @@
 """What an embedding keeps and what it gives away, as pure functions on arrays.
 
 Symbols: X is n x d, V' = components is k x d, Z = XV is n x k, f is the mean gap (in minus out), S the gap of
-the second moments about the total mean. `groups` holds one small integer per row, -1 where it is not known.
+the second moments about the total mean. `groups` holds one small integer per row, -1 if it is unknown.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from fairstream.errors import missing_extra
 
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.integer[Any]]
@@ -33,19 +31,6 @@ def explained_variance_ratio(X: ArrayLike, components: ArrayLike) -> float:
     return float(_share(centred @ np.asarray(components, dtype=float).T, centred))
 
 
-def explained_variance_by_group(X: ArrayLike, components: ArrayLike, groups: Codes) -> dict[int, float]:
-    """Return the explained-variance ratio inside each group, each about the group's own mean.
-
-    Examples
-    --------
-    >>> explained_variance_by_group([[2.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, 3.0]], [[1.0, 0.0]],
-    ...                             np.array([0, 0, 1, 1]))
-    {0: 1.0, 1: 0.0}
-    """
-    X = np.asarray(X, dtype=float)
-    return {code: explained_variance_ratio(X[groups == code], components) for code in _known(groups)}
-
-
 def mean_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
     """Return the length of the mean gap in an embedding, the norm of V'f.
 
@@ -59,14 +44,14 @@ def mean_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
     return float(np.linalg.norm(Z[in_group].mean(axis=0) - Z[~in_group].mean(axis=0)))
 
 
-def covariance_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
+def second_moment_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
     """Return the spectral norm of V'SV: how far the second moments of the two sides are apart.
 
     The moments are taken about the mean of all rows, as the paper assumes.
 
     Examples
     --------
-    >>> covariance_gap([[3.0], [-3.0], [1.0], [-1.0]], np.array([True, True, False, False]))
+    >>> second_moment_gap([[3.0], [-3.0], [1.0], [-1.0]], np.array([True, True, False, False]))
     8.0
     """
     Z = np.asarray(Z, dtype=float)
@@ -78,7 +63,7 @@ def covariance_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
 
 
 def relative_gap(gap: float, control: float) -> float | None:
-    """Return a gap as a share of the same gap under plain PCA, None where plain PCA has none.
+    """Return a gap as a share of the same gap under plain PCA, None if plain PCA has none.
 
     Examples
     --------
@@ -86,33 +71,6 @@ def relative_gap(gap: float, control: float) -> float | None:
     0.25
     """
     return gap / control if control > 0 else None
-
-
-def reconstruction_error(X: ArrayLike, components: ArrayLike, mean: ArrayLike) -> float:
-    """Return the mean squared distance between rows and their reconstructions, |x - mu - VV'(x - mu)|^2.
-
-    Examples
-    --------
-    >>> reconstruction_error([[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0]], [0.0, 0.0])
-    10.0
-    """
-    V = np.asarray(components, dtype=float)
-    centred = np.asarray(X, dtype=float) - np.asarray(mean, dtype=float)
-    return float(np.mean(np.sum((centred - centred @ V.T @ V) ** 2, axis=1)))
-
-
-def reconstruction_error_by_group(
-    X: ArrayLike, components: ArrayLike, mean: ArrayLike, groups: Codes
-) -> dict[int, float]:
-    """Return the reconstruction error of each group, the quantity other notions of fair PCA equalise.
-
-    Examples
-    --------
-    >>> reconstruction_error_by_group([[1.0, 2.0], [3.0, 4.0]], [[1.0, 0.0]], [0.0, 0.0], np.array([0, 1]))
-    {0: 4.0, 1: 16.0}
-    """
-    X = np.asarray(X, dtype=float)
-    return {code: reconstruction_error(X[groups == code], components, mean) for code in _known(groups)}
 
 
 def accuracy_by_group(y_true: ArrayLike, y_pred: ArrayLike, groups: Codes) -> dict[int, float]:
@@ -160,26 +118,6 @@ def equalized_odds_difference(y_true: ArrayLike, y_pred: ArrayLike, groups: Code
         for label in np.unique(truth)
     ]
     return max(spreads, default=0.0)
-
-
-def metric_frame(y_true: ArrayLike, y_pred: ArrayLike, sensitive_features: ArrayLike) -> Any:
-    """Return fairlearn's `MetricFrame` of accuracy and selection rate, for users who go on from there.
-
-    The report itself never depends on what is installed: its numbers are those of the functions above, which
-    agree with this frame.
-
-    Examples
-    --------
-    >>> metric_frame([1, 0], [1, 1], ["f", "m"]).by_group["accuracy"].tolist()
-    [1.0, 0.0]
-    """
-    try:
-        from fairlearn.metrics import MetricFrame, selection_rate
-        from sklearn.metrics import accuracy_score
-    except ImportError:
-        raise missing_extra("fairlearn", "fairlearn", "a MetricFrame") from None
-    metrics = {"accuracy": accuracy_score, "selection_rate": selection_rate}
-    return MetricFrame(metrics=metrics, y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
 
 
 def _share(kept: FloatArray, whole: FloatArray) -> float:

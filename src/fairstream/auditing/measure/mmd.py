@@ -1,4 +1,4 @@
-"""Maximum mean discrepancy between groups, by the paper's protocol, in memory that does not grow with pairs.
+"""Maximum mean discrepancy between groups, by the paper's protocol, without holding all pairs in memory.
 
 Symbols: Z is n x k, K the n x n kernel matrix that is only ever seen one tile at a time, l the 0/1 vector
 that marks the rows of one group.
@@ -49,8 +49,8 @@ def discrepancy(
 ) -> Discrepancy:
     """Return MMD^2, biased and unbiased, with a permutation p-value, in one pass over the kernel's tiles.
 
-    Every permuted label vector rides along as one more column of L, so the whole null distribution costs one
-    matrix product per tile. Memory is O(tile^2 + n * n_permutations bytes); time O(n^2 (k + permutations)).
+    Every permuted label vector is one more column of L, so the whole null distribution costs one matrix
+    product per tile. Memory is O(tile^2 + n * n_permutations bytes); time O(n^2 (k + permutations)).
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def discrepancy(
     unbiased = (inside - n_in) / (n_in * (n_in - 1)) + (outside - n_out) / (n_out * (n_out - 1)) - cross
     p_value = None
     if n_permutations:
-        # Rounding must not break a tie against the permuted value that equals the observed one.
+        # The tolerance keeps rounding from breaking ties with the observed value.
         as_large = unbiased[1:] >= unbiased[0] - 1e-12
         p_value = float((1 + as_large.sum()) / (1 + n_permutations))
     return Discrepancy(max(float(biased[0]), 0.0), float(unbiased[0]), p_value, n_permutations)

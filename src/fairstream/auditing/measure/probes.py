@@ -1,4 +1,4 @@
-"""Can the attribute be recovered from an embedding? Cross-validated probes, with intervals that are honest.
+"""Probes: how well classifiers recover an attribute from an embedding, cross-validated, with intervals.
 
 Each row is scored by a probe that has not seen it. The interval around a cross-validated AUC must allow for
 folds that share training rows: the folds' errors are correlated, and the textbook interval raises false
@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -32,39 +31,13 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 from sklearn.svm import SVC
 from threadpoolctl import ThreadpoolController
 
+from fairstream.auditing.report import Estimate, ProbeResult
+
 FloatArray = NDArray[np.floating[Any]]
 
 EXACT_KERNEL_ROWS = 2_000
 QUADRATIC_FEATURES = 24
 CHANCE_AUC = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number with its confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """How well one kind of probe recovers an attribute.
-
-    `auc` is one-versus-rest, averaged over the groups when there are more than two. `chance` is the balanced
-    accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
-    `p_value` is one-sided, for "the AUC is no better than chance".
-    """
-
-    probe: str
-    auc: Estimate
-    balanced_accuracy: Estimate
-    chance: float
-    base_rate: float
-    p_value: float
-    n_rows: int
-    n_folds: int
 
 
 def probe(
@@ -141,7 +114,7 @@ def probe(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep small fits on one thread: on a busy machine more threads mostly wait for each other."""
+    """Keep small fits on one thread: on a busy machine more threads would mostly wait for each other."""
     with _controller().limit(limits=1):
         yield
 
@@ -154,7 +127,7 @@ def _controller() -> ThreadpoolController:
 def run_probes(
     Z: ArrayLike, groups: ArrayLike, kinds: Iterable[str] | None = None, **options: Any
 ) -> tuple[ProbeResult, ...]:
-    """Run several kinds of probe on one embedding, all of them when `kinds` is None.
+    """Run several kinds of probe on one embedding; all of them if `kinds` is None.
 
     Examples
     --------
@@ -196,7 +169,7 @@ def auc_with_variance(scores: FloatArray, codes: NDArray[np.intp]) -> tuple[floa
         influence += np.where(positive, (wins - auc) / n_pos, (wins - auc) / n_neg) / columns.shape[1]
         total += auc / columns.shape[1]
     variance = float(influence @ influence) * len(codes) / (len(codes) - 1)
-    # Perfect separation has no visible variance; one wrong pair in all would be the smallest one.
+    # Perfect separation has no visible variance; assume at least that of one misranked pair.
     smallest = 1 / (4 * len(codes) ** 2)
     return total, max(variance, smallest)
 
@@ -247,7 +220,7 @@ def _known_rows(Z: ArrayLike, groups: ArrayLike) -> tuple[FloatArray, NDArray[np
 
 
 def _can_stop_early(n_rows: int, n_groups: int) -> bool:
-    """Whether a tenth of the rows, set aside to know when to stop, can hold every group."""
+    """Whether a tenth of the rows, held out for early stopping, can contain every group."""
     return n_rows >= 10 * n_groups
 
 
@@ -292,7 +265,7 @@ class _BalancedNetwork(MLPClassifier):  # type: ignore[misc]
     intercepts_: list[FloatArray]
 
     def fit(self, Z: FloatArray, codes: NDArray[np.intp]) -> _BalancedNetwork:
-        """Train for at most `max_iter` epochs; each draws as many rows of every group."""
+        """Train for at most `max_iter` epochs; each draws equally many rows of every group."""
         counts = np.bincount(codes)
         self._shares = counts / counts.sum()
         rng = np.random.default_rng(self.random_state)
@@ -328,7 +301,7 @@ class _BalancedNetwork(MLPClassifier):  # type: ignore[misc]
 
 
 def _drawn(rows: NDArray[np.intp], n_rows: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draw rows of one group, every row equally often or once more than others."""
+    """Draw rows of one group, each as often as the others or once more."""
     whole, rest = divmod(max(n_rows, 1), len(rows))
     return np.concatenate([np.tile(rows, whole), rng.choice(rows, rest, replace=False)])
 

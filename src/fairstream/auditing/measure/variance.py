@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.auditing.measure.embeddings import EmbeddingMoments
 from fairstream.auditing.report import GroupNumbers
-from fairstream.auditing.stream import EmbeddingMoments
 from fairstream.auditing.subjects import Subject
 from fairstream.moments import GroupMoments
 
@@ -19,7 +19,7 @@ FloatArray = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class KeptVariance:
-    """The moments of the audited rows and of their embeddings, side by side. Nothing here needs the rows."""
+    """The moments of the audited rows and of their embeddings, side by side. No rows are needed here."""
 
     whole: GroupMoments
     embedded: EmbeddingMoments

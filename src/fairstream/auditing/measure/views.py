@@ -90,7 +90,7 @@ def frontier(
                 V, _ = fair_components(fitted, U, n_components)
             except ValueError:
                 continue  # this many directions do not fit beside the components
-        mean_gap, covariance_gap = _gaps(V, audited, comparisons)
+        mean_gap, second_moment_gap = _gaps(V, audited, comparisons)
         kept = float(np.trace(audited.covariance().compress(V)) / audited.total_variance)
         points.append(
             FrontierChoice(
@@ -101,8 +101,8 @@ def frontier(
                 explained_variance=kept,
                 mean_gap=mean_gap,
                 mean_gap_relative=relative_gap(mean_gap, control[0]),
-                covariance_gap=covariance_gap,
-                covariance_gap_relative=relative_gap(covariance_gap, control[1]),
+                second_moment_gap=second_moment_gap,
+                second_moment_gap_relative=relative_gap(second_moment_gap, control[1]),
             )
         )
     return tuple(points)
@@ -114,12 +114,12 @@ def largest_gaps(moments: GroupMoments, comparisons: Comparisons) -> tuple[float
 
 
 def _gaps(V: FloatArray, moments: GroupMoments, comparisons: Comparisons) -> tuple[float, float]:
-    mean_gaps, covariance_gaps = [0.0], [0.0]
+    mean_gaps, second_moment_gaps = [0.0], [0.0]
     for attribute, group in comparisons:
         mean_gaps.append(float(np.linalg.norm(V.T @ moments.mean_gap(attribute, group))))
         inside = moments.gap(attribute, group).compress(V)
-        covariance_gaps.append(float(np.abs(np.linalg.eigvalsh(inside)).max()))
-    return max(mean_gaps), max(covariance_gaps)
+        second_moment_gaps.append(float(np.abs(np.linalg.eigvalsh(inside)).max()))
+    return max(mean_gaps), max(second_moment_gaps)
 
 
 def _cloud(

@@ -13,15 +13,16 @@ Not covered: two reported groups of different attributes that have all but a few
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.auditing.rows import View
 from fairstream.data.blocks import Block, BlockSource, take_rows
 from fairstream.data.groups import GroupColumn, label_order
 
-Combination = tuple[Hashable, ...]  # a row's label of every attribute; None where it is unknown
+Combination = tuple[Hashable, ...]  # a row's label of every attribute; None if it is unknown
 Kept = dict[str, tuple[Hashable, ...]]
 
 
@@ -63,7 +64,7 @@ def rare_combinations(
     """
     left = dict(counts)
     while True:
-        kept = _reported(left, attributes, min_group_size)
+        kept = reported_groups(left, attributes, min_group_size)
         places = [place for place, name in enumerate(attributes) if name in kept]
         patterns = {
             combination: tuple(
@@ -84,7 +85,9 @@ def rare_combinations(
             del left[combination]
 
 
-def _reported(counts: Mapping[Combination, int], attributes: Sequence[str], min_group_size: int) -> Kept:
+def reported_groups(
+    counts: Mapping[Combination, int], attributes: Sequence[str], min_group_size: int
+) -> Kept:
     """Return the groups large enough to be reported, for attributes with at least two of them."""
     kept: Kept = {}
     for place, name in enumerate(attributes):
@@ -98,26 +101,20 @@ def _reported(counts: Mapping[Combination, int], attributes: Sequence[str], min_
     return kept
 
 
-class ShownRows:
-    """A source without the rows whose labels are a combination to be left out."""
+def without_combinations(
+    source: BlockSource, attributes: Sequence[str], left_out: frozenset[Combination]
+) -> BlockSource:
+    """Return the source without the rows whose labels are one of these combinations."""
 
-    def __init__(
-        self, source: BlockSource, attributes: Sequence[str], left_out: frozenset[Combination]
-    ) -> None:
-        self._source, self._attributes, self._left_out = source, tuple(attributes), left_out
-        self.n_features, self.feature_names = source.n_features, source.feature_names
-        self.n_rows, self.encoding = None, getattr(source, "encoding", None)
+    def shown(block: Block) -> Block:
+        if block.n_rows == 0:
+            return block
+        found, position = label_combinations(block.groups, attributes)
+        stays = np.array([combination not in left_out for combination in found])
+        rows = np.flatnonzero(stays[position])
+        if rows.size == block.n_rows:
+            return block
+        target = None if block.target is None else np.asarray(block.target)[rows]
+        return Block(block.X[rows], take_rows(block.groups, rows), target)
 
-    def __iter__(self) -> Iterator[Block]:
-        """Yield the blocks in order; one that loses all its rows is empty."""
-        for block in self._source:
-            if block.n_rows == 0:
-                continue
-            found, position = label_combinations(block.groups, self._attributes)
-            stays = np.array([combination not in self._left_out for combination in found])
-            rows = np.flatnonzero(stays[position])
-            if rows.size == block.n_rows:
-                yield block
-            else:
-                target = None if block.target is None else np.asarray(block.target)[rows]
-                yield Block(block.X[rows], take_rows(block.groups, rows), target)
+    return View(source, shown)

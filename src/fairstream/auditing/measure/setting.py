@@ -1,4 +1,4 @@
-"""What all models of one audit share: the data, its groups, the options, and what to warn of."""
+"""What all models of one audit share: the data, its groups, the options, and the warnings about them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.auditing.measure.probes import PROBES
+from fairstream.auditing.measure.embeddings import EmbeddingMoments
 from fairstream.auditing.report import AttributeSummary, DataSummary
-from fairstream.auditing.stream import EmbeddingMoments, Sample, Survey
 from fairstream.auditing.subjects import Subject
-from fairstream.data.blocks import BlockSource
-
-N_FOLDS = 5
-PROBED_ROWS = 2 * N_FOLDS  # of a group in the sample, to probe it at all
+from fairstream.auditing.survey import Survey
+from fairstream.data.blocks import Block
 
 
 @dataclass(frozen=True)
 class Setting:
     """What all models of one audit share.
 
-    `survey` is of the rows that are not left out, `group_numbers` and `n_left_out` are of all rows;
+    `survey` covers the rows that are not left out, `group_numbers` and `n_left_out` cover all rows;
     `own_rows` names the models that were fitted on these very rows.
     """
 
@@ -31,7 +28,7 @@ class Setting:
     kept: dict[str, tuple[Hashable, ...]]
     codes: dict[str, NDArray[np.intp]]
     embedded: EmbeddingMoments
-    train: Sample | None
+    train: Block | None
     options: dict[str, Any]
     own_rows: frozenset[str]
     group_numbers: dict[str, int]
@@ -45,7 +42,7 @@ class Setting:
         return (self.n_left_out // size + 1) * size if self.n_left_out else 0
 
     def n_unknown(self, attribute: str) -> int:
-        """Return how many of the surveyed rows have no label of an attribute."""
+        """Return the number of surveyed rows without a label of this attribute."""
         place = [*self.group_numbers].index(attribute)
         return sum(count for labels, count in self.survey.combinations.items() if labels[place] is None)
 
@@ -75,14 +72,14 @@ def data_summary(setting: Setting) -> DataSummary:
         total_variance=moments.total_variance,
         attributes=tuple(attributes),
         digest=found.digest,
-        sample_rows=len(found.sample.X),
+        sample_rows=found.sample.n_rows,
         sample_seed=setting.options["random_state"],
         left_out_below=setting.left_out_below,
     )
 
 
 def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
-    """Return what a reader must know before any number, the gravest first."""
+    """Return what a reader must know before any number, most serious first."""
     found, kept = setting.survey, setting.kept
     lines = [
         f"These look like the very rows that {subject.name} was fitted on (same number of rows, mean and "
@@ -109,8 +106,8 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
             lines.append(
                 f"Too few rows were sampled to probe {name} = {', '.join(unseen)}: raise sample_rows."
             )
-    if len(found.sample.X) < min(setting.options["sample_rows"], found.moments.n_rows):
-        lines.append(f"The rows are so wide that the probes saw only {len(found.sample.X):,} of them.")
+    if found.sample.n_rows < min(setting.options["sample_rows"], found.moments.n_rows):
+        lines.append(f"The rows are so wide that the probes saw only {found.sample.n_rows:,} of them.")
     if found.moments.lost_energy > 0:
         lines.append(
             f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
@@ -130,42 +127,3 @@ def _unknown_line(attribute: str, setting: Setting) -> str:
         f"The {attribute} of {unknown:,} of {n_rows:,} rows ({unknown / n_rows:.1%}) is unknown: they are in "
         f"no comparison by {attribute}, and nothing here says how they fare."
     )
-
-
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse options that make no sense, before any row is read."""
-    unknown = [kind for kind in options["probes"] if kind not in PROBES]
-    if unknown:
-        raise ValueError(f"probes has {unknown[0]!r}: choose from {', '.join(PROBES)}")
-    for name, least in (
-        ("sample_rows", 50),
-        ("downstream_rows", 50),
-        ("n_permutations", 0),
-        ("min_group_size", 5),
-    ):
-        if not isinstance(options[name], int) or options[name] < least:
-            raise ValueError(f"{name} is {options[name]!r}: pass an integer of at least {least}")
-    if not 0.5 <= options["level"] < 1:
-        raise ValueError(f"level is {options['level']!r}: pass a confidence level such as 0.95")
-
-
-def check_widths(subjects: list[Subject], n_features: int) -> None:
-    """Refuse rows of another width than the models were fitted on."""
-    for subject in subjects:
-        if subject.mean is not None and len(subject.mean) != n_features:
-            raise ValueError(
-                f"X has {n_features} features, {subject.name} was fitted on {len(subject.mean)}: pass the "
-                "same columns"
-            )
-
-
-def check_encodings(subjects: list[Subject], source: BlockSource) -> None:
-    """Refuse a table whose columns became other features, or others in scale, than those of the fit."""
-    used = getattr(source, "encoding", None)
-    for subject in subjects:
-        if used is not None and subject.encoding is not None and dict(subject.encoding) != dict(used):
-            raise ValueError(
-                f"{subject.name} was fitted on columns that were encoded or scaled otherwise: open the data "
-                "with fairstream.streaming.embed.open_like, and fit models to be compared on one encoding "
-                "(fairstream fit --like)"
-            )

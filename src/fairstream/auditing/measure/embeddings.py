@@ -1,0 +1,59 @@
+"""The second pass over the audited rows: the exact moments of every embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.auditing.rows import dense
+from fairstream.auditing.subjects import Subject
+from fairstream.auditing.survey import codes_among
+from fairstream.data.blocks import BlockSource
+from fairstream.data.groups import GroupColumn
+from fairstream.moments import GroupMoments
+
+FloatArray = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class EmbeddingMoments:
+    """The moments of every embedding, by name, and each group's sum of |x - mu|^2."""
+
+    moments: dict[str, GroupMoments]
+    squares: dict[tuple[str, Hashable], float]
+
+
+def embedding_moments(
+    source: BlockSource,
+    subjects: Sequence[Subject],
+    mean: FloatArray,
+    groups: Mapping[str, tuple[Hashable, ...]],
+) -> EmbeddingMoments:
+    """Read the source and return the moments of every embedding, of the reported groups only."""
+    embedded: dict[str, GroupMoments] = {}
+    squares: dict[tuple[str, Hashable], float] = {}
+    for block in source:
+        if block.n_rows == 0:
+            continue
+        X = dense(block.X)
+        columns = {
+            name: GroupColumn(codes_among(block.groups[name], labels), labels)
+            for name, labels in groups.items()
+        }
+        centred = X - mean
+        distances = np.einsum("ij,ij->i", centred, centred)
+        for name, column in columns.items():
+            known = column.codes >= 0
+            sums = np.bincount(column.codes[known], distances[known], minlength=len(column.labels))
+            for label, total in zip(column.labels, sums, strict=True):
+                squares[name, label] = squares.get((name, label), 0.0) + float(total)
+        for subject in subjects:
+            Z = subject.embed(X)
+            if subject.name not in embedded:
+                embedded[subject.name] = GroupMoments(Z.shape[1])
+            embedded[subject.name].update(Z, columns)
+    return EmbeddingMoments(embedded, squares)

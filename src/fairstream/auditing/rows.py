@@ -1,0 +1,105 @@
+"""The audited rows: arrays, frames, paths and sources as one stream of labelled blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairstream.data import open_source
+from fairstream.data.alignment import paired
+from fairstream.data.blocks import Block, BlockSource, Matrix
+from fairstream.data.groups import encode_groups
+from fairstream.data.labels import listed_names
+
+
+class View:
+    """Another source whose blocks are changed on the way, or whose features have other names."""
+
+    def __init__(
+        self,
+        source: BlockSource,
+        change: Callable[[Block], Block] | None = None,
+        feature_names: tuple[str, ...] | None = None,
+    ) -> None:
+        self._source, self._change = source, change
+        self.n_features, self.n_rows = source.n_features, None
+        self.feature_names = feature_names or source.feature_names
+        self.encoding = getattr(source, "encoding", None)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks in order."""
+        yield from self._source if self._change is None else map(self._change, self._source)
+
+
+def open_rows(
+    X: Any, sensitive_features: object = None, y: Any = None, *, encoding: Mapping[str, Any] | None = None
+) -> BlockSource:
+    """Return blocks for arrays, a path (through `open_source`) or a source with its own labels.
+
+    A path or a frame is read with `encoding`, that of the models.
+    """
+    if isinstance(X, str | Path):
+        named = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
+        options: dict[str, Any] = {} if encoding is None else {"encoding": encoding}
+        return open_source(X, sensitive=named, target=y, **options)
+    if not isinstance(X, BlockSource):
+        return _rows_in_memory(X, sensitive_features, y, encoding)
+    if y is not None:
+        raise ValueError("y is given beside a source: open the source with its target instead")
+    if sensitive_features is None:
+        return X
+    names = listed_names(sensitive_features)
+    if names is None:
+        raise ValueError(
+            f"sensitive_features is a {type(sensitive_features).__name__} beside a source: name the source's "
+            "attributes, or leave it out to audit them all"
+        )
+    return View(X, lambda block: _only_attributes(block, names))
+
+
+def dense(X: Matrix) -> NDArray[Any]:
+    """Return the rows of a block as an array."""
+    return X.toarray() if sp.issparse(X) else np.asarray(X)
+
+
+def _rows_in_memory(
+    X: Any, sensitive_features: object, y: Any, encoding: Mapping[str, Any] | None
+) -> BlockSource:
+    if sensitive_features is None:
+        raise ValueError("sensitive_features is None: pass one label per row of X")
+    labels, y = paired(sensitive_features, X), paired(y, X, "y")
+    matrix, names = _matrix(X, encoding)
+    if y is not None and np.shape(y) != matrix.shape[:1]:
+        raise ValueError(f"y has shape {np.shape(y)}, X has {matrix.shape[0]} rows: pass one target per row")
+    target = None if y is None else np.asarray(y)
+    source = open_source(matrix, sensitive=encode_groups(labels, matrix.shape[0]), target=target)
+    return View(source, feature_names=names)
+
+
+def _matrix(X: Any, encoding: Mapping[str, Any] | None) -> tuple[Matrix, tuple[str, ...] | None]:
+    """Return the features of data in memory, and the names of a frame's columns.
+
+    A frame with the columns that the models were fitted on is turned into their features.
+    """
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return (X if sp.issparse(X) else np.asarray(X)), None
+    if encoding is None or not {column["name"] for column in encoding["columns"]} <= set(frame.columns):
+        return frame.to_numpy(), tuple(map(str, frame.columns))
+    return np.concatenate([dense(block.X) for block in open_source(X, encoding=encoding)]), None
+
+
+def _only_attributes(block: Block, names: list[str]) -> Block:
+    missing = [name for name in names if name not in block.groups]
+    if missing:
+        raise ValueError(
+            f"sensitive_features names {missing[0]!r}, the source has {[*block.groups]}: name these, "
+            "or open the source with that column as sensitive"
+        )
+    return Block(block.X, {name: block.groups[name] for name in names}, block.target)
