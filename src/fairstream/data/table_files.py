@@ -6,12 +6,10 @@ import codecs
 import copy
 import glob
 import itertools
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import unquote
 
 import numpy as np
 
@@ -30,7 +28,6 @@ _CSV_BYTES = 2**20
 _CSV_LINE = 2**26
 _BUFFER = 2**18
 _SHOWN = 60
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class TableReader(Protocol):
@@ -155,50 +152,19 @@ class StreamReader:
         return self.__dict__
 
 
-class _Piece(NamedTuple):
-    """Rows of one Parquet file: of consecutive row groups, the first `passed` rows not, the next `kept`."""
+class _RowGroup(NamedTuple):
+    """Rows start..stop of one row group of a Parquet file."""
 
     path: str
     file_rows: int
-    first_group: int
-    ends: tuple[int, ...]  # row counts of the groups, summed up, from 0
-    passed: int
-    kept: int
+    number: int
+    start: int
+    stop: int
 
-    @classmethod
-    def of_file(cls, path: str, about: Any) -> _Piece:
-        """Return a whole file, from its footer."""
-        counts = [about.row_group(j).num_rows for j in range(about.num_row_groups)]
-        ends = tuple(itertools.accumulate(counts, initial=0))
-        return cls(path, about.num_rows, 0, ends, 0, about.num_rows)
-
-    def cut(self, first: int, last: int) -> _Piece:
-        """Return rows first..last of these, with the row groups that hold them."""
-        low = bisect_right(self.ends, self.passed + first) - 1
-        high = bisect_left(self.ends, self.passed + last)
-        skipped = self.ends[low]
-        ends = tuple(end - skipped for end in self.ends[low : high + 1])
-        passed = self.passed + first - skipped
-        return self._replace(first_group=self.first_group + low, ends=ends, passed=passed, kept=last - first)
-
-    def batches(self, file: Any, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield the rows as record batches."""
-        if file.metadata.num_rows != self.file_rows:
-            raise ValueError(
-                f"{self.path} had {self.file_rows:,} rows and now has {file.metadata.num_rows:,}: "
-                "it must not change while it is read"
-            )
-        groups = range(self.first_group, self.first_group + len(self.ends) - 1)
-        passed, kept = self.passed, self.kept
-        for batch in file.iter_batches(
-            _READ_ROWS, row_groups=groups, columns=list(columns), use_threads=True
-        ):
-            rows = batch.slice(passed, kept)
-            passed, kept = max(passed - batch.num_rows, 0), kept - rows.num_rows
-            if rows.num_rows:
-                yield rows
-            if not kept:
-                return
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
 
 
 class ParquetReader:
@@ -214,79 +180,60 @@ class ParquetReader:
         self.place = place
         self._paths = tuple(paths)
         self._first = self._paths[0]
-        self._pieces: tuple[_Piece, ...] | None = None
+        self._row_groups: tuple[_RowGroup, ...] | None = None
         with self._open(self._first) as file:
-            schema = file.schema_arrow.remove_metadata()
-            if len(self._paths) == 1:
-                self._pieces = (_Piece.of_file(self._first, file.metadata),)
-        fields, self._values = _hive_partitions(self._paths, root)
-        # A file that holds the key itself is believed.
-        keys = [field for field in fields if schema.get_field_index(field.name) < 0]
-        self._keys = frozenset(field.name for field in keys)
-        self.schema = pa.schema([*schema, *keys])
+            held = file.schema_arrow.remove_metadata()
+        self._keys, self._values = _hive_keys(self._paths, root, held)
+        self.schema = pa.schema([*held, *self._keys])
 
     @property
     def n_rows(self) -> int:
         """Sum of the row counts in the footers."""
-        return sum(piece.kept for piece in self._read_footers())
+        return sum(group.n_rows for group in self._read_footers())
 
     @property
     def cuts(self) -> list[int]:
         """Rows that a part may begin at: those that begin a row group."""
-        cuts, start = {0}, 0
-        for piece in self._read_footers():
-            inner = (end - piece.passed for end in piece.ends)
-            cuts |= {start + row for row in inner if 0 < row < piece.kept}
-            start += piece.kept
-            cuts.add(start)
-        return sorted(cuts)
+        return list(itertools.accumulate((group.n_rows for group in self._read_footers()), initial=0))
 
     def part(self, start: int, stop: int) -> ParquetReader:
         """Return rows start..stop; row groups without any of them are not read."""
-        pieces, at = [], 0
-        for piece in self._read_footers():
-            first, last = max(start - at, 0), min(stop - at, piece.kept)
+        kept = []
+        for group, at in zip(self._read_footers(), self.cuts, strict=False):
+            first, last = max(start - at, 0), min(stop - at, group.n_rows)
             if first < last:
-                pieces.append(piece.cut(first, last))
-            at += piece.kept
+                kept.append(group._replace(start=group.start + first, stop=group.start + last))
         other = copy.copy(self)
-        other._pieces, other._paths = tuple(pieces), ()
-        other._values = {piece.path: self._values[piece.path] for piece in pieces if self._values}
+        other._row_groups, other._paths = tuple(kept), ()
+        other._values = {group.path: self._values[group.path] for group in kept}
         return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches, file after file in the order of their names."""
         schema = pa.schema([self.schema.field(name) for name in columns])
-        held = [name for name in columns if name not in self._keys]
-        held_schema = pa.schema([self.schema.field(name) for name in held])
-        for piece in self._read_footers():
-            with self._open(piece.path) as file:
-                _check_same_kinds(piece.path, file.schema_arrow, self._first, held_schema)
-                with reading(piece.path):
-                    for batch in piece.batches(file, held):
-                        rows = _conform(batch.select(held), held_schema)
-                        yield rows if len(held) == len(columns) else self._with_keys(rows, piece.path, schema)
+        held = pa.schema([field for field in schema if field.name not in self._keys.names])
+        for path, groups in itertools.groupby(self._read_footers(), lambda group: group.path):
+            with self._open(path) as file:
+                _check_same_kinds(path, file.schema_arrow, self._first, held)
+                with reading(path):
+                    for batch in _rows_of(file, list(groups), held.names):
+                        yield _conform(batch, schema, self._values[path])
 
-    def _with_keys(self, batch: Any, path: str, schema: Any) -> Any:
-        """Add the columns that the folders of the file stand for."""
-        values = self._values[path]
-        arrays = [
-            pa.repeat(pa.scalar(values.get(field.name), field.type), batch.num_rows)
-            if field.name in self._keys
-            else batch.column(field.name)
-            for field in schema
-        ]
-        return pa.record_batch(arrays, schema=schema)
-
-    def _read_footers(self) -> tuple[_Piece, ...]:
-        """Return what there is to read, from the footers of the files where that is not known yet."""
-        if self._pieces is None:
-            pieces = []
+    def _read_footers(self) -> tuple[_RowGroup, ...]:
+        """Return the row groups to read. The first call reads the footers of all files."""
+        if self._row_groups is None:
+            found: list[_RowGroup] = []
             for path in self._paths:
                 with self._open(path) as file:
-                    pieces.append(_Piece.of_file(path, file.metadata))
-            self._pieces = tuple(pieces)
-        return self._pieces
+                    about = file.metadata
+                    sizes = [about.row_group(number).num_rows for number in range(about.num_row_groups)]
+                    found += [
+                        _RowGroup(path, about.num_rows, number, 0, size)
+                        for number, size in enumerate(sizes)
+                        if size
+                    ]
+            self._row_groups = tuple(found)
+        return self._row_groups
 
     @contextmanager
     def _open(self, path: str) -> Iterator[Any]:
@@ -294,7 +241,8 @@ class ParquetReader:
             handle = pa.OSFile(path)
         try:
             with reading(path):
-                # Column by column through small buffers: a row group may be larger than memory.
+                # Column by column through small buffers: a row group may be larger than memory. This is why
+                # files are not read with pyarrow.dataset, which decodes whole row groups.
                 file = pyarrow.parquet.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)
             yield file
         finally:
@@ -465,27 +413,26 @@ def parquet_root(pattern: str) -> str:
     return str(Path(*fixed))
 
 
-def _hive_partitions(paths: Sequence[str], root: str) -> tuple[list[Any], dict[str, dict[str, Any]]]:
-    """Return the keys of "key=value" folders as fields, and the values of every file.
+def _hive_keys(paths: Sequence[str], root: str, held: Any) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """Return the schema of the keys in "key=value" folders, and the values of every file.
 
-    Names, missing values and types are read as pyarrow's Hive partitioning reads them.
+    A key that is also a column of the files is left out: the column is read instead.
     """
-    found: dict[str, dict[str, str | None]] = {}
-    for path in paths:
-        pairs = (part.partition("=") for part in Path(path).relative_to(root).parts[:-1] if "=" in part)
-        found[path] = {
-            unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs
-        }
-    columns = {}
-    for key in dict.fromkeys(itertools.chain.from_iterable(found.values())):
-        texts = pa.array([values.get(key) for values in found.values()], pa.string())
-        try:
-            columns[key] = texts.cast(pa.int32())
-        except pa.ArrowInvalid:
-            columns[key] = texts
-    lists = {key: column.to_pylist() for key, column in columns.items()}
-    values = {path: {key: lists[key][row] for key in lists} for row, path in enumerate(paths)}
-    return [pa.field(key, column.type) for key, column in columns.items()], values if lists else {}
+    folders = {path: Path(path).relative_to(root).parent.as_posix() + "/" for path in paths}
+    if not any("=" in folder for folder in folders.values()):
+        return pa.schema([]), {path: {} for path in paths}
+    from pyarrow import dataset, fs  # here, since it imports pandas
+
+    options = dataset.FileSystemFactoryOptions(root, partitioning=dataset.HivePartitioning.discover())
+    factory = dataset.FileSystemDatasetFactory(
+        fs.LocalFileSystem(), list(paths), dataset.ParquetFileFormat(), options
+    )
+    *_, found = factory.inspect_schemas()
+    keys = pa.schema([field for field in found if field.name not in held.names])
+    parse = dataset.HivePartitioning(keys).parse
+    unknown = dict.fromkeys(keys.names)
+    values = {path: unknown | dataset.get_partition_keys(parse(folder)) for path, folder in folders.items()}
+    return keys, values
 
 
 @contextmanager
@@ -551,11 +498,33 @@ def _check_same_kinds(path: str, schema: Any, first_path: str, expected: Any) ->
             )
 
 
-def _conform(batch: Any, schema: Any) -> Any:
-    """Cast a batch whose types differ in width only (int32 and int64, say) to those of the first file."""
+def _rows_of(file: Any, groups: Sequence[_RowGroup], columns: Sequence[str]) -> Iterator[Any]:
+    """Yield the rows of consecutive row groups, of which the first and the last may be cut."""
+    path, file_rows, _, passed, _ = groups[0]
+    if file.metadata.num_rows != file_rows:
+        raise ValueError(
+            f"{path} had {file_rows:,} rows and now has {file.metadata.num_rows:,}: "
+            "it must not change while it is read"
+        )
+    kept = sum(group.n_rows for group in groups)
+    numbers = [group.number for group in groups]
+    for batch in file.iter_batches(_READ_ROWS, row_groups=numbers, columns=columns, use_threads=True):
+        rows = batch.slice(passed, kept)
+        passed, kept = max(passed - batch.num_rows, 0), kept - rows.num_rows
+        if rows.num_rows:
+            yield rows
+        if not kept:
+            return
+
+
+def _conform(batch: Any, schema: Any, keys: Mapping[str, Any]) -> Any:
+    """Return the columns of `schema`: keys are constant, the others are cast to the first file's width."""
     if batch.schema.equals(schema):
         return batch
-    arrays = []
-    for column, wanted in zip(batch.columns, schema, strict=True):
-        arrays.append(column if column.type == wanted.type else column.cast(wanted.type))
-    return pa.record_batch(arrays, names=schema.names)
+    arrays = [
+        pa.repeat(pa.scalar(keys[field.name], field.type), batch.num_rows)
+        if field.name in keys
+        else batch.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.record_batch(arrays, schema=schema)
