@@ -39,10 +39,28 @@ class TableReader(Protocol):
 
     @property
     def n_rows(self) -> int | None:
-        """Number of rows where it can be known without reading them."""
+        """Number of rows, None if only reading tells."""
+
+    @property
+    def cuts(self) -> Sequence[int] | None:
+        """Rows that a part may begin at, None if the rows can only be read from front to back."""
+
+    def part(self, start: int, stop: int) -> TableReader:
+        """Return rows start..stop; only called if there are `cuts`."""
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches of `columns`; `as_float` are those that will be read as floats anyway."""
+
+
+class _FrontToBack:
+    """A reader that knows neither its length nor a way to begin in the middle."""
+
+    n_rows = None
+    cuts = None
+
+    def part(self, start: int, stop: int) -> TableReader:
+        """Refuse."""
+        raise NotImplementedError
 
 
 class FrameReader:
@@ -53,15 +71,11 @@ class FrameReader:
     def __init__(self, frame: Any, place: str) -> None:
         self.place = place
         self._frame = frame
+        self.n_rows = int(frame.shape[0])
         if place == "the pandas frame":
             self.schema = self._pandas_schema(frame)
         else:
             self.schema = self._table(frame[:0]).schema
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self._frame.shape[0])
 
     @property
     def cuts(self) -> range:
@@ -73,6 +87,7 @@ class FrameReader:
         other = copy.copy(self)
         rows = slice(start, stop)
         other._frame = self._frame.iloc[rows] if self.place == "the pandas frame" else self._frame[rows]
+        other.n_rows = stop - start
         return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
@@ -81,7 +96,7 @@ class FrameReader:
             yield from self._frame.select(columns).to_batches(max_chunksize=_READ_ROWS)
             return
         schema = pa.schema([self.schema.field(name) for name in columns])
-        for start in range(0, self.n_rows, _READ_ROWS):
+        for start in range(0, self._frame.shape[0], _READ_ROWS):
             rows = slice(start, start + _READ_ROWS)
             if self.place == "the pandas frame":
                 part = self._frame.iloc[rows][list(columns)]
@@ -111,7 +126,7 @@ class FrameReader:
             ) from None
 
 
-class StreamReader:
+class StreamReader(_FrontToBack):
     """Anything with `__arrow_c_stream__`; a record batch reader can be read once only."""
 
     def __init__(self, stream: Any) -> None:
@@ -126,11 +141,6 @@ class StreamReader:
         else:
             with pa.RecordBatchReader.from_stream(stream) as reader:
                 self.schema = reader.schema.remove_metadata()
-
-    @property
-    def n_rows(self) -> None:
-        """Only reading tells."""
-        return
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches as the stream gives them."""
@@ -249,7 +259,7 @@ class ParquetReader:
             handle.close()
 
 
-class CsvReader:
+class CsvReader(_FrontToBack):
     """A CSV file, plain or compressed, parsed as it streams.
 
     Types come from the first megabyte; whole numbers among the features are read as floats, so that a
@@ -295,11 +305,6 @@ class CsvReader:
         absent = [name for name in self._types if name not in names]
         if absent:
             raise ValueError(f"column_types names {absent[0]!r}, {path} has {', '.join(self.schema.names)}")
-
-    @property
-    def n_rows(self) -> None:
-        """Only reading tells."""
-        return
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches as the parser gives them."""

@@ -104,7 +104,7 @@ class TableSource:
             )
         self._block_size = check_block_size(block_size)
         self._first_row = 0
-        self._n_rows = reader.n_rows if not isinstance(reader, ParquetReader) else None
+        self._n_rows: int | None = None
         if reader.one_shot and self._encoder.columns_to_learn:
             raise ValueError(
                 f"{reader.place} can be read once only, and column {self._encoder.columns_to_learn[0]!r} "
@@ -137,14 +137,14 @@ class TableSource:
     @property
     def n_rows(self) -> int | None:
         """Number of rows; for text and streams known after the first full pass."""
-        if self._n_rows is None and isinstance(self._reader, ParquetReader):
+        if self._n_rows is None:
             self._n_rows = self._reader.n_rows
         return self._n_rows
 
     @property
     def cuts(self) -> Sequence[int] | None:
         """Rows that a part may begin at: those that begin a row group, any of a frame; None for a stream."""
-        return self._reader.cuts if isinstance(self._reader, FrameReader | ParquetReader) else None
+        return self._reader.cuts
 
     @property
     def part_rows(self) -> int:
@@ -154,7 +154,6 @@ class TableSource:
     def part(self, start: int, stop: int) -> TableSource:
         """Return a source over rows start..stop, encoded as the whole is (makes the first pass if needed)."""
         check_part(self, start, stop)
-        assert isinstance(self._reader, FrameReader | ParquetReader)
         self._learn()
         other = copy.copy(self)
         other._reader, other._n_rows = self._reader.part(start, stop), stop - start
@@ -187,11 +186,12 @@ class TableSource:
         for batch in self._reader.batches(columns, [name for name in columns if name in numbers]):
             count += batch.num_rows
             yield batch
-        if self._n_rows is None:
+        expected = self.n_rows
+        if expected is None:
             self._n_rows = count
-        elif count != self._n_rows:
+        elif count != expected:
             raise ValueError(
-                f"{self._reader.place} had {self._n_rows:,} rows and now has {count:,}: "
+                f"{self._reader.place} had {expected:,} rows and now has {count:,}: "
                 "it must not change while it is read"
             )
 
