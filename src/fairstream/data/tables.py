@@ -7,12 +7,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, encode_groups
-from fairstream.data.cutting import check_block_size, default_block_size
+from fairstream.data.cutting import check_block_size, default_block_size, recut
 from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
@@ -223,19 +224,13 @@ def check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
 
 def exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
     """Yield Arrow tables of exactly `block_size` rows (the last may be shorter), without copying."""
-    pending: list[Any] = []
-    held = 0
-    for batch in batches:
-        start = 0
-        while held + batch.num_rows - start >= block_size:
-            length = block_size - held
-            yield pa.Table.from_batches([*pending, batch.slice(start, length)])
-            pending, held, start = [], 0, start + length
-        if start < batch.num_rows:
-            pending.append(batch.slice(start))
-            held += batch.num_rows - start
-    if pending:
-        yield pa.Table.from_batches(pending)
+    return recut(
+        batches,
+        block_size,
+        rows_of=attrgetter("num_rows"),
+        cut=lambda batch, start, stop: batch.slice(start, stop - start),
+        join=pa.Table.from_batches,
+    )
 
 
 def table_reader(data: Any, **csv_options: Any) -> TableReader:
