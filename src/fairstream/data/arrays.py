@@ -33,22 +33,15 @@ class MatrixSource:
     read at opening.
     """
 
+    feature_names = None
+
     def __init__(
         self, rows: ArrayRows | FileRows | SparseFileRows, block_size: int | None, **roles: Any
     ) -> None:
         self._rows = rows
         self._roles = MatrixRoles(rows.n_rows, rows.n_columns, **roles)
+        self.n_features = self._roles.n_features
         self.block_size = check_block_size(block_size) or default_block_size(rows.row_bytes)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of every block."""
-        return self._roles.n_features
-
-    @property
-    def feature_names(self) -> None:
-        """A matrix has no column names."""
-        return
 
     @property
     def n_rows(self) -> int:

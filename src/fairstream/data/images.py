@@ -75,6 +75,8 @@ class ImageSource:
         Rows of the attribute table that were left out because their image is not there.
     """
 
+    feature_names = None
+
     def __init__(
         self,
         files: FolderFiles | ZipFiles,
@@ -139,11 +141,6 @@ class ImageSource:
     def n_features(self) -> int:
         """Channels x height x width."""
         return self.n_channels * self.image_shape[0] * self.image_shape[1]
-
-    @property
-    def feature_names(self) -> None:
-        """Pixels have no names."""
-        return
 
     @property
     def n_rows(self) -> int | None:

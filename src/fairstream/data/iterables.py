@@ -32,6 +32,8 @@ class IterableSource:
         Rows of every block; by default the blocks stay as they come.
     """
 
+    feature_names = None
+
     def __init__(
         self,
         items: Iterable[Any] | Callable[[], Iterable[Any]],
@@ -67,11 +69,6 @@ class IterableSource:
                 blocks.close()
         assert self._shape is not None
         return self._shape[1]
-
-    @property
-    def feature_names(self) -> None:
-        """An iterable has no column names."""
-        return
 
     @property
     def n_rows(self) -> int | None:

@@ -119,6 +119,8 @@ class StoreSource:
     asked for, so nothing is decompressed twice. Rows of more than one dimension are flattened in C order.
     """
 
+    feature_names = None
+
     def __init__(
         self,
         store: HDF5Store | ZarrStore,
@@ -149,8 +151,9 @@ class StoreSource:
                     self._check_sibling(argument, name, names or [], opened)
             self._stored = stored = _storage_rows(X)
             self._row_bytes = row_bytes = int(np.prod(self._shape[1:])) * np.dtype(X.dtype).itemsize
-        self._first, self._n_rows = 0, self._shape[0]
+        self._first, self.n_rows = 0, self._shape[0]
         self._roles = MatrixRoles(self._shape[0], int(np.prod(self._shape[1:])), features=features)
+        self.n_features = self._roles.n_features
         wished = check_block_size(block_size)
         default = default_block_size(row_bytes)
         if wished is None:
@@ -159,27 +162,12 @@ class StoreSource:
         self._rows_per_read = -(-wished // stored) * stored if stored <= wished else stored
 
     @property
-    def n_features(self) -> int:
-        """Number of columns of every block."""
-        return self._roles.n_features
-
-    @property
-    def feature_names(self) -> None:
-        """A store has no column names."""
-        return
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._n_rows
-
-    @property
     def cuts(self) -> Sequence[int]:
         """Rows that a part may begin at: those that begin a chunk or shard, or any where there is none."""
         if self._stored == 1:
-            return range(self._n_rows + 1)
-        inner = range(-self._first % self._stored, self._n_rows, self._stored)
-        return sorted({0, *inner, self._n_rows})
+            return range(self.n_rows + 1)
+        inner = range(-self._first % self._stored, self.n_rows, self._stored)
+        return sorted({0, *inner, self.n_rows})
 
     @property
     def part_rows(self) -> int:
@@ -190,7 +178,7 @@ class StoreSource:
         """Return a source over rows start..stop of the array and its siblings."""
         check_part(self, start, stop)
         other = copy.copy(self)
-        other._first, other._n_rows = self._first + start, stop - start
+        other._first, other.n_rows = self._first + start, stop - start
         return other
 
     def __iter__(self) -> Iterator[Block]:
@@ -199,7 +187,7 @@ class StoreSource:
 
     def _read(self) -> Iterator[Block]:
         with self._store.reading() as opened:
-            for start, stop in row_ranges(self._n_rows, self._rows_per_read):
+            for start, stop in row_ranges(self.n_rows, self._rows_per_read):
                 span = slice(self._first + start, self._first + stop)
                 rows = np.asarray(self._rows(opened, self._key, span)).reshape(stop - start, -1)
                 features = self._roles.block(rows, start).X

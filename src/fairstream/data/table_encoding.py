@@ -36,9 +36,7 @@ def column_kind(arrow_type: Any) -> str:
         return "number"
     if types.is_dictionary(arrow_type):
         return "other" if column_kind(arrow_type.value_type) == "other" else "category"
-    if types.is_string(arrow_type) or types.is_large_string(arrow_type):
-        return "category"
-    if _is_string_view(arrow_type):
+    if any(is_text(arrow_type) for is_text in (types.is_string, types.is_large_string, types.is_string_view)):
         return "category"
     return "empty" if types.is_null(arrow_type) else "other"
 
@@ -413,10 +411,6 @@ def missing_values(name: str, count: int, where: str) -> ValueError:
     )
 
 
-def _is_string_view(arrow_type: Any) -> bool:
-    return str(arrow_type) == "string_view"  # no predicate before pyarrow 16
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -428,10 +422,10 @@ def _is_number(text: str) -> bool:
 def _plain(column: Any) -> Any:
     """One contiguous array without dictionary encoding or views."""
     if pa.types.is_dictionary(column.type):
-        if _is_string_view(column.type.value_type):
+        if pa.types.is_string_view(column.type.value_type):
             column = _without_views(column)
         column = column.cast(column.type.value_type)
-    if _is_string_view(column.type):  # few of Arrow's functions take one
+    if pa.types.is_string_view(column.type):  # few of Arrow's functions take one
         column = column.cast(pa.large_string())
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 

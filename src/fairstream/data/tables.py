@@ -13,19 +13,13 @@ from typing import Any
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, encode_groups
+from fairstream.data.csv_files import CsvReader
 from fairstream.data.cutting import check_block_size, default_block_size, recut
 from fairstream.data.labels import LabelledSource, listed_names
+from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
-from fairstream.data.table_files import (
-    CsvReader,
-    FrameReader,
-    ParquetReader,
-    StreamReader,
-    TableReader,
-    parquet_paths,
-    parquet_root,
-)
+from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 
 try:
     import pyarrow as pa
@@ -239,10 +233,7 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
         path = Path(data)
         if {".csv", ".tsv"} & {suffix.lower() for suffix in path.suffixes}:
             return CsvReader(str(path), **csv_options)
-        paths = parquet_paths(str(path))
-        if not paths:
-            raise FileNotFoundError(f"{path} matches no Parquet file: check the folder or the pattern")
-        return ParquetReader(paths, str(path), parquet_root(str(path)))
+        return ParquetReader(str(path))
     kind = type(data).__module__.split(".")[0]
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
