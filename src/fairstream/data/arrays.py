@@ -26,11 +26,11 @@ _SPARSE_MEMBERS = {"format", "shape", "data"}
 
 
 class MatrixSource:
-    """Blocks of a matrix that yields its raw rows: the part that all array sources share.
+    """Blocks of a matrix in memory or in a file.
 
-    Rows of more than one dimension (images, say) are flattened in C order. Values keep their type: who
-    computes on a block casts it. Labels and target passed by hand, and named members of an .npz file, are
-    read at opening.
+    Rows of more than one dimension (images, say) are flattened in C order. Values keep their type:
+    whoever computes on a block casts it. Labels and target that are passed in, and named members of an .npz
+    file, are read at opening.
     """
 
     feature_names = None
@@ -74,7 +74,7 @@ class MatrixSource:
 
 
 class ArrayRows:
-    """The rows of an array or sparse matrix in memory; blocks are views of it where they can be."""
+    """The rows of an array or sparse matrix in memory. Blocks are views of it if possible."""
 
     divisible = True
 
@@ -93,7 +93,7 @@ class ArrayRows:
         self.row_bytes = filled * self._X.dtype.itemsize
 
     def part(self, start: int, stop: int) -> ArrayRows:
-        """Return rows start..stop, a view where that can be."""
+        """Return rows start..stop, as a view if possible."""
         other = copy.copy(self)
         other._X, other.n_rows = self._X[start:stop], stop - start
         return other
@@ -189,7 +189,11 @@ class FileRows:
 
 @dataclass(frozen=True)
 class SparseFileRows:
-    """The rows of a CSR matrix in a scipy .npz file, read from front to back; other formats load whole."""
+    """The rows of a sparse matrix in a scipy .npz file, read from front to back.
+
+    CSR is read block by block, since `scipy.sparse.load_npz` would hold all stored values in memory. Other
+    formats are not stored by row and are loaded whole.
+    """
 
     path: str
     format: str
@@ -255,7 +259,7 @@ class SparseFileRows:
     def _read_whole(self) -> Any:
         try:
             whole = sp.load_npz(self.path)
-        except ValueError as error:  # SciPy looks at the outlines of what it builds
+        except ValueError as error:  # SciPy checks the shapes of the arrays it loads
             raise ValueError(f"{self.path} is a damaged sparse matrix ({error}): write it again") from None
         check_sparse(whole, self.path)
         return sp.csr_array(whole)
@@ -387,7 +391,7 @@ def _load_member(path: Path, members: list[str], name: str, argument: str) -> ND
 
 
 def _whole_file_map(data: Any) -> FileRows | None:
-    """See the file behind an untouched memory map, so that pickling sends a path and not the rows."""
+    """Return the file behind a memory map of all of it, so that pickling sends a path instead of the rows."""
     owner: Any = getattr(data, "base", None)
     if not isinstance(data, np.memmap) or not isinstance(owner, mmap.mmap):
         return None

@@ -61,7 +61,7 @@ class ImageSource:
     prefetch : int
         Blocks decoded ahead.
     max_pixels : int, optional
-        Refuse larger images, as told by their headers. By default 50 million with `resize`; without it
+        Refuse larger images, judging by their headers. By default 50 million with `resize`; without it
         1,048,576 (1024 x 1024), since every pixel is then a feature.
     max_bytes : int
         Refuse larger files, 128 MiB by default. Members of an archive that unpack to more than 16 MiB and a

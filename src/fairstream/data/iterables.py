@@ -27,7 +27,7 @@ class IterableSource:
         Yields (X, labels), (X, labels, target), Block, or X alone. Labels take any form that `encode_groups`
         takes. A list, a data loader or a callable can be read again; a generator only once, and says so.
     sensitive : list of str, optional
-        Names for the label columns in order; where labels have names of their own, the ones to keep.
+        Names for the label columns in order. If labels have names of their own, the ones to keep.
     block_size : int, optional
         Rows of every block; by default the blocks stay as they come.
     """
@@ -63,7 +63,7 @@ class IterableSource:
             if first is None:
                 raise ValueError("the iterable is empty: yield at least one block")
             if self._one_shot:
-                # A generator cannot be started again: keep what was taken and go on from there.
+                # A generator cannot be started again: keep the first block and resume after it.
                 self._peeked, self._rest = first, blocks
             else:
                 blocks.close()

@@ -1,4 +1,4 @@
-"""Where the group labels, the target and the features of a plain matrix come from."""
+"""Which columns and which labels are what: roles of matrix columns, and labels passed beside a source."""
 
 from __future__ import annotations
 
@@ -154,12 +154,12 @@ class LabelledSource:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Column names of the source within."""
+        """Column names of the wrapped source."""
         return self._source.feature_names
 
     @property
     def encoding(self) -> Mapping[str, Any] | None:
-        """How table columns become features, None where the source within is no table."""
+        """How table columns become features, None if the wrapped source is no table."""
         return getattr(self._source, "encoding", None)
 
     @property
@@ -174,7 +174,7 @@ class LabelledSource:
 
     @property
     def cuts(self) -> Sequence[int] | None:
-        """Rows that a part may begin at, None where the source within cannot be divided."""
+        """Rows that a part may begin at, None if the wrapped source cannot be divided."""
         return getattr(self._source, "cuts", None)
 
     @property

@@ -48,7 +48,7 @@ class HDF5Store:
     def array(self, opened: Any, name: str | None) -> Any:
         """Return an array of the open group, the opened array itself for None; refuse one kept elsewhere.
 
-        A file could otherwise make any other file on the machine pass for numbers.
+        Otherwise a file could have any other file on the machine read as numbers.
         """
         if name is not None and _is_external_link(opened, name):
             raise self._elsewhere(name, opened.get(name, getlink=True).filename)
@@ -99,7 +99,7 @@ class ZarrStore:
     def array(self, opened: Any, name: str | None) -> Any:
         """Return an array of the open group, the opened array itself for None; refuse one with gaps.
 
-        Zarr reads the fill value where a chunk is not there, be it lost or never written.
+        Zarr reads a missing chunk as the fill value, whether it was lost or never written.
         """
         array = opened if name is None else opened[name]
         missing, stored = (0, 0) if self._missing_chunks == "fill" else _missing_chunks(array)
@@ -115,7 +115,7 @@ class ZarrStore:
 class StoreSource:
     """Blocks of an array in a store, with labels and target from sibling arrays.
 
-    Whole storage blocks are read, several at a time where they are small, and cut into blocks of the size
+    Whole storage blocks are read, several at a time if they are small, and cut into blocks of the size
     asked for, so nothing is decompressed twice. Rows of more than one dimension are flattened in C order.
     """
 
@@ -163,7 +163,7 @@ class StoreSource:
 
     @property
     def cuts(self) -> Sequence[int]:
-        """Rows that a part may begin at: those that begin a chunk or shard, or any where there is none."""
+        """Rows that a part may begin at: those that begin a chunk or shard, or any if there is none."""
         if self._stored == 1:
             return range(self.n_rows + 1)
         inner = range(-self._first % self._stored, self.n_rows, self._stored)
@@ -283,13 +283,13 @@ def _missing_chunks(array: Any) -> tuple[int, int]:
 
 
 def _storage_rows(X: Any) -> int:
-    """Rows that are stored together: a Zarr shard or chunk, an HDF5 chunk, one row where there is none."""
+    """Return how many rows are stored together: a Zarr shard or chunk, an HDF5 chunk, else one row."""
     stored = getattr(X, "shards", None) or getattr(X, "chunks", None)
     return max(1, min(int(stored[0]), int(X.shape[0]))) if stored else 1
 
 
 def _values(values: Any) -> NDArray[Any]:
-    """Text as str: HDF5 hands out bytes."""
+    """Return the values with text as str, since HDF5 returns bytes."""
     array = np.asarray(values)
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8")

@@ -60,7 +60,7 @@ class NumberColumn:
         self._missing = 0
 
     def learn(self, column: Any) -> None:
-        """Add a part of the column: Chan's update of count, mean and scatter, so large offsets do no harm."""
+        """Add a part of the column with Chan's update of count, mean and scatter, exact for large offsets."""
         values = _numbers(column)
         self._refuse_infinite(values)
         missing = np.isnan(values)
@@ -86,7 +86,7 @@ class NumberColumn:
             self._fill = self._mean
         if self._standardize:
             scale = np.sqrt(self._scatter / np.maximum(self._count, 1))
-            # A constant column has only rounding for a spread: centred, not blown up.
+            # The spread of a constant column is only rounding: centre it, do not scale it.
             scale[scale <= 1e-12 * np.maximum(np.abs(self._mean), 1e-300)] = 1.0
             self._centre, self._scale = self._mean, scale
 
@@ -186,7 +186,7 @@ class CategoryColumn:
             self._fill = counts / counts.sum()
 
     def _warn_of_identifiers(self) -> None:
-        """Warn if nearly every row has a category of its own: such features say nothing of other rows."""
+        """Warn if nearly every row has a category of its own: such features say nothing about other rows."""
         rows = sum(self._counts.values())
         if (self.width >= 20 and self.width == rows) or (self.width > 100 and self.width > rows / 2):
             warnings.warn(
@@ -197,7 +197,7 @@ class CategoryColumn:
             )
 
     def _refuse_numbers_with_strangers(self) -> None:
-        """Refuse text that is numbers but for a few values: a column that changed its type half-way."""
+        """Refuse text that is numbers except for a few values: a column that changed its type half-way."""
         strangers = [value for value in self._counts if isinstance(value, str) and not _is_number(value)]
         if len(self._counts) >= 10 and 0 < len(strangers) <= len(self._counts) // 10:
             raise ValueError(
@@ -397,7 +397,7 @@ def encode_labels(name: str, column: Any) -> GroupColumn:
 
 
 def target_values(column: Any) -> NDArray[Any]:
-    """Return the target as numpy holds it: numbers where they are, objects otherwise."""
+    """Return the target as a NumPy array: numbers as they are, anything else as objects."""
     values: NDArray[Any] = _plain(column).to_numpy(zero_copy_only=False)
     return values
 
@@ -420,7 +420,7 @@ def _is_number(text: str) -> bool:
 
 
 def _plain(column: Any) -> Any:
-    """One contiguous array without dictionary encoding or views."""
+    """Return one contiguous array without dictionary encoding or views."""
     if pa.types.is_dictionary(column.type):
         if pa.types.is_string_view(column.type.value_type):
             column = _without_views(column)
@@ -441,7 +441,7 @@ def _without_views(column: Any) -> Any:
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:
-    """Float64 values, one matrix column per feature, NaN where null."""
+    """Return float64 values, one matrix column per feature, with NaN for null."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not pa.types.is_fixed_size_list(values.type):
         numbers: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

@@ -113,7 +113,7 @@ class TableSource:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of every block (makes the first pass where one is needed)."""
+        """Number of columns of every block (makes the first pass if one is needed)."""
         self._learn()
         return self._encoder.width
 
@@ -143,7 +143,7 @@ class TableSource:
 
     @property
     def part_rows(self) -> int:
-        """Rows that are worth a task of their own (makes the first pass where one is needed)."""
+        """Rows that are worth a task of their own (makes the first pass if one is needed)."""
         return rows_worth_a_task(8 * self.n_features)
 
     def part(self, start: int, stop: int) -> TableSource:

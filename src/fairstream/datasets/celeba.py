@@ -26,7 +26,7 @@ _PLACES = (".", "Anno", "Eval", "Img")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CelebASelection:
-    """Some images of CelebA: where they live, and their groups, in the same order.
+    """Some images of CelebA: where they are stored, and their groups, in the same order.
 
     `images` is the folder or the zip archive; `members[i]` is the file name below that folder, or the
     member name in that archive, of the image `names[i]`.

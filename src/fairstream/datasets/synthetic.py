@@ -69,6 +69,8 @@ class SyntheticStream(TwoGroups):
     ((10, 4), (10, 2))
     """
 
+    feature_names = None
+
     order: Order = "random"
     late_row: int = 0
     n_rows: int | None = None
@@ -84,11 +86,6 @@ class SyntheticStream(TwoGroups):
         if self.order == "sorted" and self.n_rows is None:
             raise ValueError("order is 'sorted' and n_rows is None: an endless stream has no end to sort to")
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
-
-    @property
-    def feature_names(self) -> None:
-        """No names: columns are numbered."""
-        return
 
     def fresh(self, seed: int) -> SyntheticStream:
         """Return another draw of the same distribution."""
