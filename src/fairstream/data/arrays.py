@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, Matrix
 from fairstream.data.cutting import check_block_size, default_block_size, row_ranges
-from fairstream.data.labels import MatrixRoles, listed_names
-from fairstream.data.matrices import check_matrix, check_pointers, check_sparse
+from fairstream.data.labels import MatrixRoles, choose_key, listed_names
+from fairstream.data.matrices import check_matrix, check_pointers, check_shape_and_type, check_sparse
 from fairstream.data.parts import check_part, rows_worth_a_task
 
 _SPARSE_MEMBERS = {"format", "shape", "data"}
@@ -173,7 +173,7 @@ class FileRows:
     def _read_next(self, stream: IO[bytes], n_rows: int) -> NDArray[Any]:
         rows = np.empty((n_rows, self.n_columns), dtype=self.dtype)
         try:
-            fill(stream, rows)
+            _fill(stream, rows)
         except (EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"{_place(self.path, self.member)} cannot be read: {error}; write it again"
@@ -268,7 +268,7 @@ class SparseFileRows:
         parts = {name: np.empty(int(indptr[-1] - indptr[0]), dtype) for name, (_, dtype) in streams.items()}
         try:
             for name, (stream, _) in streams.items():
-                fill(stream, parts[name])
+                _fill(stream, parts[name])
         except (EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{self.path} cannot be read: {error}; write it again") from None
         shape = (len(indptr) - 1, self.n_columns)
@@ -312,31 +312,7 @@ def open_npz(
     return MatrixSource(FileRows.from_header(str(path), key), block_size, **roles)
 
 
-def choose_key(place: str, members: list[str], key: str | None) -> str:
-    """Choose the array that holds X: the one named, the only one, or the one called X."""
-    if key is None and len(members) == 1:
-        return members[0]
-    if key is None and "X" in members:
-        return "X"
-    if key is None or key not in members:
-        found = ", ".join(members) or "nothing"
-        raise ValueError(f"{place} holds {found}: say which is X with key=..., not {key!r}")
-    return key
-
-
-def check_shape_and_type(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse what is not a numeric array with rows and columns."""
-    if dtype.hasobject:
-        raise ValueError(f"{name} holds Python objects: save or pass plain numbers, or a DataFrame")
-    if dtype.kind not in "biuf":
-        raise ValueError(f"{name} has type {dtype}: pass real numbers, or a DataFrame for mixed columns")
-    if len(shape) < 2:
-        raise ValueError(
-            f"{name} has shape {shape}: pass one row per sample, .reshape(-1, 1) for a single feature"
-        )
-
-
-def fill(stream: IO[bytes], array: NDArray[Any]) -> None:
+def _fill(stream: IO[bytes], array: NDArray[Any]) -> None:
     """Read exactly as many bytes as the array holds."""
     if array.nbytes == 0:
         return

@@ -50,7 +50,7 @@ class FolderFiles:
         yield lambda name: _read_regular(os.path.join(folder, name), max_bytes)
 
 
-class Member(NamedTuple):
+class _Member(NamedTuple):
     """Where a file lies in an archive."""
 
     header_offset: int
@@ -83,7 +83,7 @@ class ZipFiles:
         if odd:
             raise ValueError(f"{path} holds {odd[0]} in a rare compression: pack it with store or deflate")
         self._members = {
-            info.filename: Member(
+            info.filename: _Member(
                 info.header_offset, info.compress_size, info.file_size, info.compress_type, info.CRC
             )
             for info in infos

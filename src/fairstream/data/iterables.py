@@ -9,11 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairstream.data.alignment import paired
-from fairstream.data.arrays import check_shape_and_type
 from fairstream.data.blocks import Block, encode_groups
 from fairstream.data.cutting import check_block_size, closing_early, reslice
 from fairstream.data.labels import listed_names
-from fairstream.data.matrices import check_matrix
+from fairstream.data.matrices import check_matrix, check_shape_and_type
 
 _WANTED = "yield (X, labels), (X, labels, target), a Block, or X alone"
 

@@ -31,6 +31,18 @@ def listed_names(sensitive: object) -> list[str] | None:
     return None
 
 
+def choose_key(place: str, members: list[str], key: str | None) -> str:
+    """Choose the array that holds X: the one named, the only one, or the one called X."""
+    if key is None and len(members) == 1:
+        return members[0]
+    if key is None and "X" in members:
+        return "X"
+    if key is None or key not in members:
+        found = ", ".join(members) or "nothing"
+        raise ValueError(f"{place} holds {found}: say which is X with key=..., not {key!r}")
+    return key
+
+
 class MatrixRoles:
     """What each column of a matrix is for, and the labels that come beside it.
 

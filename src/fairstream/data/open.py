@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairstream.data.blocks import BlockSource
+from fairstream.data.image_files import is_image_name
 from fairstream.errors import missing_extra
 
 
@@ -190,8 +191,6 @@ def _kind_of_folder(path: Path) -> str:
         return "zarr"
     if any(path.rglob("*.parquet")) or any(path.rglob("*.pq")):
         return "parquet"
-    from fairstream.data.image_files import is_image_name
-
     if any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
         return "images"
     raise ValueError(f"{path} is a folder without Parquet files, images or a Zarr store: check the path")

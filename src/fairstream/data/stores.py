@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.arrays import check_shape_and_type, choose_key
 from fairstream.data.blocks import Block, BlockSource, encode_groups
 from fairstream.data.cutting import check_block_size, default_block_size, reslice, row_ranges
-from fairstream.data.labels import LabelledSource, MatrixRoles, listed_names
+from fairstream.data.labels import LabelledSource, MatrixRoles, choose_key, listed_names
+from fairstream.data.matrices import check_shape_and_type
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.errors import missing_extra
 
@@ -135,7 +135,7 @@ class StoreSource:
         self._sensitive = tuple(sensitive)
         self._target = target
         with store.reading() as opened:
-            names = array_names(opened)
+            names = _array_names(opened)
             if names is None and (key is not None or sensitive or target is not None):
                 raise ValueError(
                     f"{store.place} is a single array: key and the names of labels need a group of arrays, "
@@ -242,7 +242,7 @@ def open_store_object(data: Any, **options: Any) -> BlockSource:
     return _labelled(ZarrStore(data, options.pop("missing_chunks", "raise")), **options)
 
 
-def array_names(opened: Any) -> list[str] | None:
+def _array_names(opened: Any) -> list[str] | None:
     """List the arrays of a group, None for a single array."""
     if hasattr(opened, "dtype"):
         return None

@@ -77,7 +77,7 @@ class NumberColumn:
     def finish(self) -> None:
         """Check what the first pass saw and keep what encoding needs of it."""
         if self._missing and not self._impute:
-            raise missing_values(self.name, self._missing, "the table")
+            raise _missing_values(self.name, self._missing, "the table")
         if self._impute:
             if not self._count.all():
                 raise ValueError(
@@ -96,7 +96,7 @@ class NumberColumn:
         missing = np.isnan(values)
         if missing.any():
             if self._fill is None:
-                raise missing_values(self.name, int(missing.any(axis=1).sum()), where)
+                raise _missing_values(self.name, int(missing.any(axis=1).sum()), where)
             values = np.where(missing, self._fill, values)
         self._refuse_infinite(values)
         if self._centre is not None and self._scale is not None:
@@ -175,7 +175,7 @@ class CategoryColumn:
         if not self._given:
             self._refuse_numbers_with_strangers()
         if self._missing and not self._impute:
-            raise missing_values(self.name, self._missing, "the table")
+            raise _missing_values(self.name, self._missing, "the table")
         if not any(self._counts.values()) and (self._impute or not self._given):
             raise ValueError(f"column {self.name!r} has no value at all: leave it out of features")
         if not self._given:
@@ -227,7 +227,7 @@ class CategoryColumn:
         out[rows, codes.fill_null(0).to_numpy(zero_copy_only=False)[rows]] = 1.0
         if missing.any():
             if self._fill is None:
-                raise missing_values(self.name, int(missing.sum()), where)
+                raise _missing_values(self.name, int(missing.sum()), where)
             out[missing] = self._fill
 
     def to_state(self) -> dict[str, Any]:
@@ -402,7 +402,7 @@ def target_values(column: Any) -> NDArray[Any]:
     return values
 
 
-def missing_values(name: str, count: int, where: str) -> ValueError:
+def _missing_values(name: str, count: int, where: str) -> ValueError:
     """Return the error for missing values."""
     values = "1 missing value" if count == 1 else f"{count:,} missing values"
     return ValueError(

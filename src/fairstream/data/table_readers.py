@@ -148,14 +148,16 @@ class StreamReader(FrontToBack):
 
 
 @contextmanager
-def reading(place: str, way_out: str = "check the file, or write it again") -> Iterator[None]:
+def reading(place: str) -> Iterator[None]:
     """Turn Arrow's errors into one line that names the file and the way out."""
     try:
         yield
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{place} cannot be read: {first_line(error)}; {way_out}") from None
+        raise ValueError(
+            f"{place} cannot be read: {first_line(error)}; check the file, or write it again"
+        ) from None
 
 
 def first_line(error: BaseException) -> str:

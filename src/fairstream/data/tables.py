@@ -89,7 +89,7 @@ class TableSource:
         check_columns(reader, features=chosen)
         if isinstance(reader, CsvReader):
             reader.check_text([*chosen, *sensitive, *targets])
-        check_labels(reader, sensitive)
+        _check_labels(reader, sensitive)
         self._features = tuple(chosen)
         if encoding is not None:
             self._encoder = TableEncoder.restored(reader.schema, encoding)
@@ -161,7 +161,7 @@ class TableSource:
         target = () if self._target is None else (self._target,)
         columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
         start = self._first_row
-        for table in exact_tables(self._batches(columns), self.block_size):
+        for table in _exact_tables(self._batches(columns), self.block_size):
             groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
             y = None if self._target is None else target_values(table.column(self._target))
             yield Block(self._encoder.encode(table, start), groups, y)
@@ -206,7 +206,7 @@ def check_columns(reader: TableReader, **arguments: Sequence[str]) -> None:
             raise ValueError(f"{argument} names a column twice: {list(asked)}")
 
 
-def check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
+def _check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
     """Refuse sensitive columns whose values are no labels: dates, lists, bytes that are no text."""
     for name in sensitive:
         arrow_type = reader.schema.field(name).type
@@ -216,7 +216,7 @@ def check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
             )
 
 
-def exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
+def _exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
     """Yield Arrow tables of exactly `block_size` rows (the last may be shorter), without copying."""
     return recut(
         batches,
