@@ -431,7 +431,7 @@ class TestCelebA:
             (3, "000002.jpg -1 0", "line 4 is not an image name and 2 values"),
             (3, "000002.jpg -1 --1", "line 4 is not an image name and 2 values"),
             (3, "000002.jpg", "line 4 is not an image name and 2 values"),
-            (0, "5", "says 5 rows, holds 4"),
+            (0, "5", "says 5 images and lists 4"),
         ],
     )
     def test_damaged_attribute_list_is_refused(self, celeba_root, line, text, message):

@@ -138,3 +138,12 @@ def test_folders_above_the_one_opened_are_no_keys(tmp_path):
     pq.write_table(pa.table({"x": [1.0, 2.0]}), folder / "1.parquet")
     for path in (folder, folder / "1.parquet", folder / "*.parquet"):
         assert open_source(path).feature_names == ("x",)
+
+
+def test_a_key_that_the_files_hold_with_another_type_is_read_from_the_files(tmp_path):
+    for year in (7, 8):
+        (tmp_path / "hive" / f"year={year}").mkdir(parents=True)
+        held = pa.table({"x": [1.0, 2.0], "year": pa.array([year + 0.5] * 2, pa.float64())})
+        pq.write_table(held, tmp_path / "hive" / f"year={year}" / "1.parquet")
+    (block,) = open_source(tmp_path / "hive")
+    assert block.X[:, 1].tolist() == [7.5, 7.5, 8.5, 8.5]

@@ -338,6 +338,27 @@ def test_parquet_reads_only_its_footer_and_then_the_columns_it_needs(tmp_path):
     assert bytes_read() - before < 0.05 * whole
 
 
+def test_a_row_group_is_never_decoded_whole(tmp_path):
+    numbers = np.random.default_rng(0).normal(size=(4, 1_000_000))
+    table = pa.table({f"x{j}": column for j, column in enumerate(numbers)})
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 1
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in open_source(tmp_path / "a.parquet")]
+    assert max(held) < numbers.nbytes / 2
+
+
+def test_files_and_row_groups_without_rows_are_passed_over(tmp_path):
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("x", pa.float64())])) as writer:
+        for values in ([1.0, 2.0], [], [3.0]):
+            writer.write_table(pa.table({"x": pa.array(values, pa.float64())}))
+    pq.write_table(pa.table({"x": pa.array([], pa.float64())}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"x": [4.0]}), tmp_path / "c.parquet")
+    source = open_source(tmp_path)
+    assert source.cuts == [0, 2, 3, 4]
+    assert [block.X.ravel().tolist() for block in source.part(1, 4)] == [[2.0, 3.0, 4.0]]
+
+
 def test_parquet_files_must_agree(tmp_path):
     pq.write_table(pa.table({"a": [1, 2], "s": [0, 1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": ["x", "y"], "s": [0, 1]}), tmp_path / "2.parquet")

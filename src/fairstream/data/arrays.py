@@ -18,37 +18,30 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, Matrix
 from fairstream.data.cutting import check_block_size, default_block_size, row_ranges
-from fairstream.data.labels import MatrixRoles, listed_names
-from fairstream.data.matrices import check_matrix, check_pointers, check_sparse
+from fairstream.data.labels import MatrixRoles, choose_key, listed_names
+from fairstream.data.matrices import check_matrix, check_pointers, check_shape_and_type, check_sparse
 from fairstream.data.parts import check_part, rows_worth_a_task
 
 _SPARSE_MEMBERS = {"format", "shape", "data"}
 
 
 class MatrixSource:
-    """Blocks of a matrix that yields its raw rows: the part that all array sources share.
+    """Blocks of a matrix in memory or in a file.
 
-    Rows of more than one dimension (images, say) are flattened in C order. Values keep their type: who
-    computes on a block casts it. Labels and target passed by hand, and named members of an .npz file, are
-    read at opening.
+    Rows of more than one dimension (images, say) are flattened in C order. Values keep their type:
+    whoever computes on a block casts it. Labels and target that are passed in, and named members of an .npz
+    file, are read at opening.
     """
+
+    feature_names = None
 
     def __init__(
         self, rows: ArrayRows | FileRows | SparseFileRows, block_size: int | None, **roles: Any
     ) -> None:
         self._rows = rows
         self._roles = MatrixRoles(rows.n_rows, rows.n_columns, **roles)
+        self.n_features = self._roles.n_features
         self.block_size = check_block_size(block_size) or default_block_size(rows.row_bytes)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of every block."""
-        return self._roles.n_features
-
-    @property
-    def feature_names(self) -> None:
-        """A matrix has no column names."""
-        return
 
     @property
     def n_rows(self) -> int:
@@ -81,7 +74,7 @@ class MatrixSource:
 
 
 class ArrayRows:
-    """The rows of an array or sparse matrix in memory; blocks are views of it where they can be."""
+    """The rows of an array or sparse matrix in memory. Blocks are views of it if possible."""
 
     divisible = True
 
@@ -100,7 +93,7 @@ class ArrayRows:
         self.row_bytes = filled * self._X.dtype.itemsize
 
     def part(self, start: int, stop: int) -> ArrayRows:
-        """Return rows start..stop, a view where that can be."""
+        """Return rows start..stop, as a view if possible."""
         other = copy.copy(self)
         other._X, other.n_rows = self._X[start:stop], stop - start
         return other
@@ -180,7 +173,7 @@ class FileRows:
     def _read_next(self, stream: IO[bytes], n_rows: int) -> NDArray[Any]:
         rows = np.empty((n_rows, self.n_columns), dtype=self.dtype)
         try:
-            fill(stream, rows)
+            _fill(stream, rows)
         except (EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"{_place(self.path, self.member)} cannot be read: {error}; write it again"
@@ -196,7 +189,11 @@ class FileRows:
 
 @dataclass(frozen=True)
 class SparseFileRows:
-    """The rows of a CSR matrix in a scipy .npz file, read from front to back; other formats load whole."""
+    """The rows of a sparse matrix in a scipy .npz file, read from front to back.
+
+    CSR is read block by block, since `scipy.sparse.load_npz` would hold all stored values in memory. Other
+    formats are not stored by row and are loaded whole.
+    """
 
     path: str
     format: str
@@ -262,7 +259,7 @@ class SparseFileRows:
     def _read_whole(self) -> Any:
         try:
             whole = sp.load_npz(self.path)
-        except ValueError as error:  # SciPy looks at the outlines of what it builds
+        except ValueError as error:  # SciPy checks the shapes of the arrays it loads
             raise ValueError(f"{self.path} is a damaged sparse matrix ({error}): write it again") from None
         check_sparse(whole, self.path)
         return sp.csr_array(whole)
@@ -271,7 +268,7 @@ class SparseFileRows:
         parts = {name: np.empty(int(indptr[-1] - indptr[0]), dtype) for name, (_, dtype) in streams.items()}
         try:
             for name, (stream, _) in streams.items():
-                fill(stream, parts[name])
+                _fill(stream, parts[name])
         except (EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{self.path} cannot be read: {error}; write it again") from None
         shape = (len(indptr) - 1, self.n_columns)
@@ -315,31 +312,7 @@ def open_npz(
     return MatrixSource(FileRows.from_header(str(path), key), block_size, **roles)
 
 
-def choose_key(place: str, members: list[str], key: str | None) -> str:
-    """Choose the array that holds X: the one named, the only one, or the one called X."""
-    if key is None and len(members) == 1:
-        return members[0]
-    if key is None and "X" in members:
-        return "X"
-    if key is None or key not in members:
-        found = ", ".join(members) or "nothing"
-        raise ValueError(f"{place} holds {found}: say which is X with key=..., not {key!r}")
-    return key
-
-
-def check_shape_and_type(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse what is not a numeric array with rows and columns."""
-    if dtype.hasobject:
-        raise ValueError(f"{name} holds Python objects: save or pass plain numbers, or a DataFrame")
-    if dtype.kind not in "biuf":
-        raise ValueError(f"{name} has type {dtype}: pass real numbers, or a DataFrame for mixed columns")
-    if len(shape) < 2:
-        raise ValueError(
-            f"{name} has shape {shape}: pass one row per sample, .reshape(-1, 1) for a single feature"
-        )
-
-
-def fill(stream: IO[bytes], array: NDArray[Any]) -> None:
+def _fill(stream: IO[bytes], array: NDArray[Any]) -> None:
     """Read exactly as many bytes as the array holds."""
     if array.nbytes == 0:
         return
@@ -394,7 +367,7 @@ def _load_member(path: Path, members: list[str], name: str, argument: str) -> ND
 
 
 def _whole_file_map(data: Any) -> FileRows | None:
-    """See the file behind an untouched memory map, so that pickling sends a path and not the rows."""
+    """Return the file behind a memory map of all of it, so that pickling sends a path instead of the rows."""
     owner: Any = getattr(data, "base", None)
     if not isinstance(data, np.memmap) or not isinstance(owner, mmap.mmap):
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +13,8 @@ from fairstream.data.blocks import Block, Matrix, take_rows
 from fairstream.data.groups import UNKNOWN, GroupColumn, Groups, label_order
 
 Item = TypeVar("Item")
+Piece = TypeVar("Piece")
+Joined = TypeVar("Joined")
 
 BLOCK_BYTES = 8 * 2**20
 MIN_ROWS, MAX_ROWS = 64, 65_536
@@ -31,7 +34,7 @@ def default_block_size(row_bytes: float) -> int:
 
 
 def check_block_size(block_size: object) -> int | None:
-    """Return `block_size` as an int, None where it is to be chosen; refuse anything else."""
+    """Return `block_size` as an int, or None if it is left to the source; refuse anything else."""
     if block_size is None:
         return None
     if isinstance(block_size, bool) or not isinstance(block_size, int | np.integer) or block_size < 1:
@@ -56,23 +59,59 @@ def reslice(blocks: Iterable[Block], block_size: int) -> Iterator[Block]:
 
     A block that already has the right size passes through uncopied.
     """
-    pending: list[Block] = []
+    return recut(blocks, block_size, attrgetter("n_rows"), cut_block, join_blocks)
+
+
+def recut(
+    pieces: Iterable[Piece],
+    size: int,
+    rows_of: Callable[[Piece], int],
+    cut: Callable[[Piece, int, int], Piece],
+    join: Callable[[list[Piece]], Joined],
+) -> Iterator[Joined]:
+    """Yield the rows of all pieces, joined to exactly `size` rows each (the last may be shorter).
+
+    Examples
+    --------
+    >>> list(recut(["abc", "d", "efg"], 2, len, lambda text, start, stop: text[start:stop], "".join))
+    ['ab', 'cd', 'ef', 'g']
+    """
+    pending: list[Piece] = []
     held = 0
-    for block in closing_early(blocks):
-        start = 0
-        while held + block.n_rows - start >= block_size:
-            stop = start + block_size - held
-            yield join_blocks([*pending, cut_block(block, start, stop)])
+    for piece in closing_early(pieces):
+        start, n_rows = 0, rows_of(piece)
+        while held + n_rows - start >= size:
+            stop = start + size - held
+            yield join([*pending, cut(piece, start, stop)])
             pending, held, start = [], 0, stop
-        if start < block.n_rows:
-            pending.append(cut_block(block, start, block.n_rows))
-            held += block.n_rows - start
+        if start < n_rows:
+            pending.append(cut(piece, start, n_rows))
+            held += n_rows - start
     if pending:
-        yield join_blocks(pending)
+        yield join(pending)
+
+
+def rows_between(blocks: Iterable[Block], start: int, stop: int) -> Iterator[Block]:
+    """Yield rows start..stop of a stream. Earlier rows are read and dropped, later ones are not read.
+
+    Examples
+    --------
+    >>> stream = [Block(np.array([[0], [1]])), Block(np.array([[2], [3]])), Block(np.array([[4], [5]]))]
+    >>> [block.X.ravel().tolist() for block in rows_between(stream, 1, 4)]
+    [[1], [2, 3]]
+    """
+    at = 0
+    for block in closing_early(blocks):
+        first, last = max(start - at, 0), min(stop - at, block.n_rows)
+        if first < last:
+            yield cut_block(block, first, last)
+        at += block.n_rows
+        if at >= stop:
+            return
 
 
 def closing_early(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items; when left early, close the generator they come from at once."""
+    """Yield the items. If the loop over them is left early, close the generator they come from at once."""
     iterator = iter(items)
     try:
         yield from iterator

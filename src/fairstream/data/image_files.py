@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 _LOCAL_HEADER = 30
-# Images are compressed already: what shrinks further than this, and is not small, is no image.
+# Images are already compressed: a large file that shrinks further than this is no image.
 _SMALL, _MAX_RATIO = 2**24, 100
 
 Read = Callable[[str], bytes]
@@ -50,7 +50,7 @@ class FolderFiles:
         yield lambda name: _read_regular(os.path.join(folder, name), max_bytes)
 
 
-class Member(NamedTuple):
+class _Member(NamedTuple):
     """Where a file lies in an archive."""
 
     header_offset: int
@@ -61,9 +61,10 @@ class Member(NamedTuple):
 
 
 class ZipFiles:
-    """The images of a zip archive, read in place: only its directory is read at opening.
+    """The images of a zip archive, read in place: only its directory is read, once, at opening.
 
-    Threads read at offsets of one shared descriptor, since a `ZipFile` moves one position for all of them.
+    Threads read at offsets of one shared file descriptor. A `ZipFile` would read the directory again for
+    every pass and every part, and make the threads take turns.
     """
 
     def __init__(self, path: str) -> None:
@@ -82,7 +83,7 @@ class ZipFiles:
         if odd:
             raise ValueError(f"{path} holds {odd[0]} in a rare compression: pack it with store or deflate")
         self._members = {
-            info.filename: Member(
+            info.filename: _Member(
                 info.header_offset, info.compress_size, info.file_size, info.compress_type, info.CRC
             )
             for info in infos
@@ -104,7 +105,7 @@ class ZipFiles:
 
     def _read(self, read_at: Callable[[int, int], bytes], name: str, max_bytes: int) -> bytes:
         member = self._members[name]
-        # The directory may promise anything: refuse before memory is set aside for it.
+        # The directory may claim any size: check it before memory is allocated.
         _check_size(member.size, max_bytes)
         if member.stored_size > member.size + member.size // 8 + 4096:
             raise ValueError(
@@ -123,7 +124,7 @@ class ZipFiles:
         data = read_at(member.stored_size, start)
         if member.method == zipfile.ZIP_DEFLATED:
             try:
-                # Never more than the directory promised: a small member cannot blow up.
+                # Never more than the directory says: a small member cannot fill the memory.
                 data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.size + 1)
             except zlib.error as error:
                 raise ValueError(f"it does not decompress ({error})") from None

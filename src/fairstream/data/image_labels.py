@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.errors import missing_extra
@@ -29,43 +30,60 @@ def read_labels(
         if path.suffix.lower() == ".txt":
             if name_column is not None:
                 raise ValueError("name_column does not apply to a CelebA attribute file: leave it out")
-            return read_celeba(path, sensitive, known)
+            names, columns, without_image = read_celeba(path, known)
+            for name in sensitive:
+                if name not in columns:
+                    raise ValueError(f"sensitive names {name!r}, {path} has {', '.join(columns)}: name one")
+            return (
+                names,
+                encode_groups({name: columns[name] for name in sensitive}, len(names)),
+                without_image,
+            )
     return _read_table(attributes, sensitive, name_column, known)
 
 
 def read_celeba(
-    path: Path, sensitive: Sequence[str], known: Container[str]
-) -> tuple[list[str], dict[str, GroupColumn], int]:
-    """Read the official format: a count, a line of attribute names, then a name and -1 or 1 for each."""
-    with open(path, encoding="utf-8") as file:
-        count, header = file.readline().strip(), file.readline().split()
-        if not count.isdigit() or not header:
-            raise ValueError(f"{path} is not in the CelebA format: line 1 holds a count, line 2 the names")
-        for name in sensitive:
-            if name not in header:
-                raise ValueError(f"sensitive names {name!r}, {path} has {', '.join(header)}: name one")
-        wanted = [header.index(name) + 1 for name in sensitive]
-        names, values, n_lines = [], [], 0
-        for line in file:
-            name = line.partition(" ")[0].strip()
-            n_lines += bool(name)
-            if name not in known:
-                continue
-            cells = line.split()
-            if len(cells) != len(header) + 1:
+    path: Path, known: Container[str] | None = None
+) -> tuple[list[str], dict[str, NDArray[np.bool_]], int]:
+    """Return the names of known images (None: all), their attributes, and how many other rows there are.
+
+    The official format is a count, a line of attribute names, then a name and -1 or 1 per attribute.
+    """
+    names, digits, n_rows = [], [], 0
+    try:
+        with open(path, encoding="utf-8") as file:
+            count, header = file.readline().strip(), file.readline().split()
+            if not count.isdigit() or not header:
                 raise ValueError(
-                    f"{path} has {len(cells) - 1} values for {name} and {len(header)} attributes: "
-                    "download it again"
+                    f"{path} is not in the CelebA format: line 1 holds a count, line 2 the names"
                 )
-            names.append(name)
-            values.append([cells[j] for j in wanted])
-    if n_lines != int(count):
-        raise ValueError(f"{path} says {count} images and lists {n_lines}: it was cut off, download it again")
-    table = np.array(values, dtype="U8").reshape(len(names), len(wanted))
-    if not np.isin(table, ("1", "-1")).all():
-        raise ValueError(f"{path} holds values other than -1 and 1: pass a CSV or Parquet table instead")
-    columns = {name: table[:, j] == "1" for j, name in enumerate(sensitive)}
-    return names, encode_groups(columns, len(names)), n_lines - len(names)
+            for number, line in enumerate(file, start=3):
+                name, *values = line.split(maxsplit=1) or [""]
+                n_rows += bool(name)
+                if not name or (known is not None and name not in known):
+                    continue
+                row = _as_digits("".join(values))
+                if len(row) != len(header):
+                    raise ValueError(
+                        f"{path} line {number} is not an image name and {len(header)} values of 1 or -1, as "
+                        "the header says: download the file again"
+                    )
+                names.append(name)
+                digits.append(row)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file: download it again") from None
+    if n_rows != int(count):
+        raise ValueError(f"{path} says {count} images and lists {n_rows}: it was cut off, download it again")
+    # All rows have one digit per attribute: eight million values are one array.
+    table = np.frombuffer("".join(digits).encode("ascii"), dtype=np.uint8) == ord("1")
+    by_attribute = np.ascontiguousarray(table.reshape(len(names), len(header)).T)
+    return names, dict(zip(header, by_attribute, strict=True)), n_rows - len(names)
+
+
+def _as_digits(values: str) -> str:
+    """Return "1" for 1 and "0" for -1, nothing at all if there is any other value."""
+    digits = values.rstrip().replace(" ", "").replace("\t", "")
+    return digits.replace("-1", "0") if not digits.strip("-1") and "--" not in digits else ""
 
 
 def _read_table(

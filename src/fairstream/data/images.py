@@ -62,7 +62,7 @@ class ImageSource:
     prefetch : int
         Blocks decoded ahead.
     max_pixels : int, optional
-        Refuse larger images, as told by their headers. By default 50 million with `resize`; without it
+        Refuse larger images, judging by their headers. By default 50 million with `resize`; without it
         1,048,576 (1024 x 1024), since every pixel is then a feature.
     max_bytes : int
         Refuse larger files, 128 MiB by default. Members of an archive that unpack to more than 16 MiB and a
@@ -75,6 +75,8 @@ class ImageSource:
     n_without_image : int
         Rows of the attribute table that were left out because their image is not there.
     """
+
+    feature_names = None
 
     def __init__(
         self,
@@ -140,11 +142,6 @@ class ImageSource:
     def n_features(self) -> int:
         """Channels x height x width."""
         return self.n_channels * self.image_shape[0] * self.image_shape[1]
-
-    @property
-    def feature_names(self) -> None:
-        """Pixels have no names."""
-        return
 
     @property
     def n_rows(self) -> int | None:

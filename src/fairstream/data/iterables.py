@@ -9,12 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairstream.data.alignment import paired
-from fairstream.data.arrays import check_shape_and_type
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import check_block_size, closing_early, reslice
 from fairstream.data.groups import encode_groups
 from fairstream.data.labels import listed_names
-from fairstream.data.matrices import check_matrix
+from fairstream.data.matrices import check_matrix, check_shape_and_type
 
 _WANTED = "yield (X, labels), (X, labels, target), a Block, or X alone"
 
@@ -28,10 +27,12 @@ class IterableSource:
         Yields (X, labels), (X, labels, target), Block, or X alone. Labels take any form that `encode_groups`
         takes. A list, a data loader or a callable can be read again; a generator only once, and says so.
     sensitive : list of str, optional
-        Names for the label columns in order; where labels have names of their own, the ones to keep.
+        Names for the label columns in order. If labels have names of their own, the ones to keep.
     block_size : int, optional
         Rows of every block; by default the blocks stay as they come.
     """
+
+    feature_names = None
 
     def __init__(
         self,
@@ -62,17 +63,12 @@ class IterableSource:
             if first is None:
                 raise ValueError("the iterable is empty: yield at least one block")
             if self._one_shot:
-                # A generator cannot be started again: keep what was taken and go on from there.
+                # A generator cannot be started again: keep the first block and resume after it.
                 self._peeked, self._rest = first, blocks
             else:
                 blocks.close()
         assert self._shape is not None
         return self._shape[1]
-
-    @property
-    def feature_names(self) -> None:
-        """An iterable has no column names."""
-        return
 
     @property
     def n_rows(self) -> int | None:

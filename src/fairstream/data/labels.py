@@ -1,4 +1,4 @@
-"""Where the group labels, the target and the features of a plain matrix come from."""
+"""Which columns and which labels are what: roles of matrix columns, and labels passed beside a source."""
 
 from __future__ import annotations
 
@@ -30,6 +30,18 @@ def listed_names(sensitive: object) -> list[str] | None:
     if isinstance(sensitive, list | tuple) and sensitive and all(isinstance(name, str) for name in sensitive):
         return [*sensitive]
     return None
+
+
+def choose_key(place: str, members: list[str], key: str | None) -> str:
+    """Choose the array that holds X: the one named, the only one, or the one called X."""
+    if key is None and len(members) == 1:
+        return members[0]
+    if key is None and "X" in members:
+        return "X"
+    if key is None or key not in members:
+        found = ", ".join(members) or "nothing"
+        raise ValueError(f"{place} holds {found}: say which is X with key=..., not {key!r}")
+    return key
 
 
 class MatrixRoles:
@@ -155,12 +167,12 @@ class LabelledSource:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Column names of the source within."""
+        """Column names of the wrapped source."""
         return self._source.feature_names
 
     @property
     def encoding(self) -> Mapping[str, Any] | None:
-        """How table columns become features, None where the source within is no table."""
+        """How table columns become features, None if the wrapped source is no table."""
         return getattr(self._source, "encoding", None)
 
     @property
@@ -175,7 +187,7 @@ class LabelledSource:
 
     @property
     def cuts(self) -> Sequence[int] | None:
-        """Rows that a part may begin at, None where the source within cannot be divided."""
+        """Rows that a part may begin at, None if the wrapped source cannot be divided."""
         return getattr(self._source, "cuts", None)
 
     @property

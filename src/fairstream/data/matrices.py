@@ -1,4 +1,4 @@
-"""Refuses matrices that cannot be read as they stand: masked arrays, sparse ones with wrong indices."""
+"""Checks of matrices: refuses masked arrays, types other than real numbers, and damaged sparse matrices."""
 
 from __future__ import annotations
 
@@ -30,6 +30,18 @@ def check_matrix(X: Any, name: str = "X") -> None:
         )
     if sp.issparse(X):
         check_sparse(X, name)
+
+
+def check_shape_and_type(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse what is not a numeric array with rows and columns."""
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds Python objects: save or pass plain numbers, or a DataFrame")
+    if dtype.kind not in "biuf":
+        raise ValueError(f"{name} has type {dtype}: pass real numbers, or a DataFrame for mixed columns")
+    if len(shape) < 2:
+        raise ValueError(
+            f"{name} has shape {shape}: pass one row per sample, .reshape(-1, 1) for a single feature"
+        )
 
 
 def check_sparse(X: Any, name: str = "X") -> None:

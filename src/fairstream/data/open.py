@@ -13,11 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairstream.data.blocks import BlockSource
+from fairstream.data.image_files import is_image_name
 from fairstream.errors import missing_extra
 
 
 class _Kind(NamedTuple):
-    """How a kind of data is called, which module opens it (`open_<kind>`), and the options it takes."""
+    """What messages call a kind of data, which module opens it (`open_<kind>`), and the options it takes."""
 
     words: str
     module: str
@@ -105,14 +106,14 @@ def open_source(
           ``text_encoding`` ("latin-1" say; UTF-8 by default), ``newlines_in_values`` (True if quoted text has
           line ends; else one is refused as the trace of a quote that was never closed);
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
-        - Zarr: ``missing_chunks`` ("raise", or "fill" to read the fill value where a chunk is not there);
+        - Zarr: ``missing_chunks`` ("raise", or "fill" to read a missing chunk as the fill value);
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
           ``max_pixels``, ``max_bytes``, ``on_error``, see `fairstream.data.images.ImageSource`.
 
     Returns
     -------
     BlockSource
-        Iterate it for `Block(X, groups, target)`; it knows `n_features`, `feature_names` and, where it can,
+        Iterate it for `Block(X, groups, target)`; it knows `n_features`, `feature_names` and, if it can,
         `n_rows`.
 
     Examples
@@ -147,9 +148,9 @@ def open_source(
         words = _KINDS[kind].words
         raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
     source = _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
-    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # of a memory map
+    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # a memory map has one
     if isinstance(origin, str | Path):
-        source.path = Path(origin)  # type: ignore[attr-defined]  # so that no one writes over what it reads
+        source.path = Path(origin)  # type: ignore[attr-defined]  # so that no output overwrites it
     return source
 
 
@@ -190,8 +191,6 @@ def _kind_of_folder(path: Path) -> str:
         return "zarr"
     if any(path.rglob("*.parquet")) or any(path.rglob("*.pq")):
         return "parquet"
-    from fairstream.data.image_files import is_image_name
-
     if any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
         return "images"
     raise ValueError(f"{path} is a folder without Parquet files, images or a Zarr store: check the path")

@@ -15,7 +15,7 @@ PART_BYTES = 2**26
 
 @runtime_checkable
 class DivisibleSource(BlockSource, Protocol):
-    """A source that hands out parts of itself, which are sources too: small to send, opened where they are.
+    """A source that hands out parts of itself, which are sources too, cheap to send and opened on arrival.
 
     Examples
     --------
@@ -29,9 +29,9 @@ class DivisibleSource(BlockSource, Protocol):
 
     @property
     def cuts(self) -> Sequence[int] | None:
-        """Rows that a part may begin or end at without reading others in vain, from 0 to the number of rows.
+        """Rows that a part may begin or end at without reading other rows, from 0 to the number of rows.
 
-        None where the rows can only be read from front to back.
+        None if the rows can only be read from front to back.
         """
 
     @property
@@ -45,8 +45,8 @@ class DivisibleSource(BlockSource, Protocol):
 def rows_worth_a_task(row_bytes: float) -> int:
     """Return the rows of 64 MB.
 
-    A task's summary is made, moved and merged whatever the number of rows behind it: with d features and
-    exact moments that takes as long as some hundred rows.
+    Every task has a fixed cost, because its summary is built, sent and merged: with d features and exact
+    moments it takes as long as some hundred rows.
 
     Examples
     --------
@@ -76,6 +76,6 @@ def cut_groups(groups: Groups, start: int, stop: int) -> dict[str, GroupColumn]:
     """
     cut = {}
     for attribute, column in groups.items():
-        smallest = np.min_scalar_type(-len(column.labels) - 2)  # two to spare: who reads codes may add one
+        smallest = np.min_scalar_type(-len(column.labels) - 2)  # two to spare: readers may add one to a code
         cut[attribute] = GroupColumn(column.codes[start:stop].astype(smallest), column.labels)
     return cut

@@ -1,7 +1,7 @@
 """RowDigest: a running checksum of the rows of a stream, however they are cut into blocks.
 
-CRC-32 tells accidents apart, other rows, another order, other labels, at several gigabytes a second. It is no
-protection against rows that were made to collide.
+CRC-32 detects accidents (other rows, another order, other labels) at several gigabytes a second. It does not
+protect against rows that were crafted to collide.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RowDigest:
         return {**self._sums, "labels": dict(self._labels)}
 
     def difference(self, then: Mapping[str, Any]) -> str | None:
-        """Return in what the rows differ from those that `to_json` described, None if in nothing.
+        """Return what differs from the rows that `to_json` described, None if nothing does.
 
         Examples
         --------
@@ -77,14 +77,14 @@ class RowDigest:
         return f"labels of {', '.join(differing)}" if differing else None
 
     def _note_storage(self, X: Matrix) -> None:
-        """Count the type of the rows where it changes, so that the cuts between blocks do not matter."""
+        """Add the type of the rows whenever it changes, so that the cuts between blocks do not matter."""
         storage = f"{'sparse' if sp.issparse(X) else 'dense'} {X.dtype.str} {X.shape[1]}"
         if storage != self._storage:
             self._add("types", f"{storage} from {self._n_rows}".encode())
             self._storage = storage
 
     def _add_dense(self, X: Matrix) -> None:
-        """Add the values row by row; what does not lie so in memory is copied in pieces."""
+        """Add the values row by row; an array that is not in C order is copied in pieces."""
         X = np.asarray(X)
         step = len(X) if X.flags.c_contiguous else max(1, _PIECE_BYTES // max(1, X[:1].nbytes))
         for start in range(0, len(X), max(step, 1)):

@@ -1,4 +1,4 @@
-"""Groups of so few rows that what is stored about them is nearly the rows themselves."""
+"""Groups of so few rows that their stored moments nearly reveal the rows themselves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def withheld_groups(
 
 
 def row_level_caution(counts: Counts, n_rows: float, min_group_size: float = MIN_GROUP_SIZE) -> str | None:
-    """Return what is to be said of moments that nearly hold rows, None if they do not.
+    """Return a caution if the moments nearly reveal single rows, else None.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def warn_of_row_level(counts: Counts, n_rows: float, min_group_size: float = MIN
 
 
 def warn_of_few_rows(n_rows: float, min_group_size: float = MIN_GROUP_SIZE) -> None:
-    """Warn before a model is written whose mean and components are those of a few rows."""
+    """Warn before a model is written whose mean and components come from a few rows."""
     if n_rows < min_group_size:
         warnings.warn(
             f"the model was learned from {_rows(n_rows)}, fewer than min_group_size={min_group_size:,}: its "

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.arrays import check_shape_and_type, choose_key
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import check_block_size, default_block_size, reslice, row_ranges
 from fairstream.data.groups import encode_groups
-from fairstream.data.labels import LabelledSource, MatrixRoles, listed_names
+from fairstream.data.labels import LabelledSource, MatrixRoles, choose_key, listed_names
+from fairstream.data.matrices import check_shape_and_type
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.errors import missing_extra
 
@@ -49,7 +49,7 @@ class HDF5Store:
     def array(self, opened: Any, name: str | None) -> Any:
         """Return an array of the open group, the opened array itself for None; refuse one kept elsewhere.
 
-        A file could otherwise make any other file on the machine pass for numbers.
+        Otherwise a file could have any other file on the machine read as numbers.
         """
         if name is not None and _is_external_link(opened, name):
             raise self._elsewhere(name, opened.get(name, getlink=True).filename)
@@ -100,7 +100,7 @@ class ZarrStore:
     def array(self, opened: Any, name: str | None) -> Any:
         """Return an array of the open group, the opened array itself for None; refuse one with gaps.
 
-        Zarr reads the fill value where a chunk is not there, be it lost or never written.
+        Zarr reads a missing chunk as the fill value, whether it was lost or never written.
         """
         array = opened if name is None else opened[name]
         missing, stored = (0, 0) if self._missing_chunks == "fill" else _missing_chunks(array)
@@ -116,9 +116,11 @@ class ZarrStore:
 class StoreSource:
     """Blocks of an array in a store, with labels and target from sibling arrays.
 
-    Whole storage blocks are read, several at a time where they are small, and cut into blocks of the size
+    Whole storage blocks are read, several at a time if they are small, and cut into blocks of the size
     asked for, so nothing is decompressed twice. Rows of more than one dimension are flattened in C order.
     """
+
+    feature_names = None
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class StoreSource:
         self._sensitive = tuple(sensitive)
         self._target = target
         with store.reading() as opened:
-            names = array_names(opened)
+            names = _array_names(opened)
             if names is None and (key is not None or sensitive or target is not None):
                 raise ValueError(
                     f"{store.place} is a single array: key and the names of labels need a group of arrays, "
@@ -150,8 +152,9 @@ class StoreSource:
                     self._check_sibling(argument, name, names or [], opened)
             self._stored = stored = _storage_rows(X)
             self._row_bytes = row_bytes = int(np.prod(self._shape[1:])) * np.dtype(X.dtype).itemsize
-        self._first, self._n_rows = 0, self._shape[0]
+        self._first, self.n_rows = 0, self._shape[0]
         self._roles = MatrixRoles(self._shape[0], int(np.prod(self._shape[1:])), features=features)
+        self.n_features = self._roles.n_features
         wished = check_block_size(block_size)
         default = default_block_size(row_bytes)
         if wished is None:
@@ -160,27 +163,12 @@ class StoreSource:
         self._rows_per_read = -(-wished // stored) * stored if stored <= wished else stored
 
     @property
-    def n_features(self) -> int:
-        """Number of columns of every block."""
-        return self._roles.n_features
-
-    @property
-    def feature_names(self) -> None:
-        """A store has no column names."""
-        return
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self._n_rows
-
-    @property
     def cuts(self) -> Sequence[int]:
-        """Rows that a part may begin at: those that begin a chunk or shard, or any where there is none."""
+        """Rows that a part may begin at: those that begin a chunk or shard, or any if there is none."""
         if self._stored == 1:
-            return range(self._n_rows + 1)
-        inner = range(-self._first % self._stored, self._n_rows, self._stored)
-        return sorted({0, *inner, self._n_rows})
+            return range(self.n_rows + 1)
+        inner = range(-self._first % self._stored, self.n_rows, self._stored)
+        return sorted({0, *inner, self.n_rows})
 
     @property
     def part_rows(self) -> int:
@@ -191,7 +179,7 @@ class StoreSource:
         """Return a source over rows start..stop of the array and its siblings."""
         check_part(self, start, stop)
         other = copy.copy(self)
-        other._first, other._n_rows = self._first + start, stop - start
+        other._first, other.n_rows = self._first + start, stop - start
         return other
 
     def __iter__(self) -> Iterator[Block]:
@@ -200,7 +188,7 @@ class StoreSource:
 
     def _read(self) -> Iterator[Block]:
         with self._store.reading() as opened:
-            for start, stop in row_ranges(self._n_rows, self._rows_per_read):
+            for start, stop in row_ranges(self.n_rows, self._rows_per_read):
                 span = slice(self._first + start, self._first + stop)
                 rows = np.asarray(self._rows(opened, self._key, span)).reshape(stop - start, -1)
                 features = self._roles.block(rows, start).X
@@ -255,7 +243,7 @@ def open_store_object(data: Any, **options: Any) -> BlockSource:
     return _labelled(ZarrStore(data, options.pop("missing_chunks", "raise")), **options)
 
 
-def array_names(opened: Any) -> list[str] | None:
+def _array_names(opened: Any) -> list[str] | None:
     """List the arrays of a group, None for a single array."""
     if hasattr(opened, "dtype"):
         return None
@@ -296,13 +284,13 @@ def _missing_chunks(array: Any) -> tuple[int, int]:
 
 
 def _storage_rows(X: Any) -> int:
-    """Rows that are stored together: a Zarr shard or chunk, an HDF5 chunk, one row where there is none."""
+    """Return how many rows are stored together: a Zarr shard or chunk, an HDF5 chunk, else one row."""
     stored = getattr(X, "shards", None) or getattr(X, "chunks", None)
     return max(1, min(int(stored[0]), int(X.shape[0]))) if stored else 1
 
 
 def _values(values: Any) -> NDArray[Any]:
-    """Text as str: HDF5 hands out bytes."""
+    """Return the values with text as str, since HDF5 returns bytes."""
     array = np.asarray(values)
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8")

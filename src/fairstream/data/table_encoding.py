@@ -36,9 +36,7 @@ def column_kind(arrow_type: Any) -> str:
         return "number"
     if types.is_dictionary(arrow_type):
         return "other" if column_kind(arrow_type.value_type) == "other" else "category"
-    if types.is_string(arrow_type) or types.is_large_string(arrow_type):
-        return "category"
-    if _is_string_view(arrow_type):
+    if any(is_text(arrow_type) for is_text in (types.is_string, types.is_large_string, types.is_string_view)):
         return "category"
     return "empty" if types.is_null(arrow_type) else "other"
 
@@ -62,7 +60,7 @@ class NumberColumn:
         self._missing = 0
 
     def learn(self, column: Any) -> None:
-        """Add a part of the column: Chan's update of count, mean and scatter, so large offsets do no harm."""
+        """Add a part of the column with Chan's update of count, mean and scatter, exact for large offsets."""
         values = _numbers(column)
         self._refuse_infinite(values)
         missing = np.isnan(values)
@@ -79,7 +77,7 @@ class NumberColumn:
     def finish(self) -> None:
         """Check what the first pass saw and keep what encoding needs of it."""
         if self._missing and not self._impute:
-            raise missing_values(self.name, self._missing, "the table")
+            raise _missing_values(self.name, self._missing, "the table")
         if self._impute:
             if not self._count.all():
                 raise ValueError(
@@ -88,7 +86,7 @@ class NumberColumn:
             self._fill = self._mean
         if self._standardize:
             scale = np.sqrt(self._scatter / np.maximum(self._count, 1))
-            # A constant column has only rounding for a spread: centred, not blown up.
+            # The spread of a constant column is only rounding: centre it, do not scale it.
             scale[scale <= 1e-12 * np.maximum(np.abs(self._mean), 1e-300)] = 1.0
             self._centre, self._scale = self._mean, scale
 
@@ -98,7 +96,7 @@ class NumberColumn:
         missing = np.isnan(values)
         if missing.any():
             if self._fill is None:
-                raise missing_values(self.name, int(missing.any(axis=1).sum()), where)
+                raise _missing_values(self.name, int(missing.any(axis=1).sum()), where)
             values = np.where(missing, self._fill, values)
         self._refuse_infinite(values)
         if self._centre is not None and self._scale is not None:
@@ -177,7 +175,7 @@ class CategoryColumn:
         if not self._given:
             self._refuse_numbers_with_strangers()
         if self._missing and not self._impute:
-            raise missing_values(self.name, self._missing, "the table")
+            raise _missing_values(self.name, self._missing, "the table")
         if not any(self._counts.values()) and (self._impute or not self._given):
             raise ValueError(f"column {self.name!r} has no value at all: leave it out of features")
         if not self._given:
@@ -188,7 +186,7 @@ class CategoryColumn:
             self._fill = counts / counts.sum()
 
     def _warn_of_identifiers(self) -> None:
-        """Warn if nearly every row has a category of its own: such features say nothing of other rows."""
+        """Warn if nearly every row has a category of its own: such features say nothing about other rows."""
         rows = sum(self._counts.values())
         if (self.width >= 20 and self.width == rows) or (self.width > 100 and self.width > rows / 2):
             warnings.warn(
@@ -199,7 +197,7 @@ class CategoryColumn:
             )
 
     def _refuse_numbers_with_strangers(self) -> None:
-        """Refuse text that is numbers but for a few values: a column that changed its type half-way."""
+        """Refuse text that is numbers except for a few values: a column that changed its type half-way."""
         strangers = [value for value in self._counts if isinstance(value, str) and not _is_number(value)]
         if len(self._counts) >= 10 and 0 < len(strangers) <= len(self._counts) // 10:
             raise ValueError(
@@ -229,7 +227,7 @@ class CategoryColumn:
         out[rows, codes.fill_null(0).to_numpy(zero_copy_only=False)[rows]] = 1.0
         if missing.any():
             if self._fill is None:
-                raise missing_values(self.name, int(missing.sum()), where)
+                raise _missing_values(self.name, int(missing.sum()), where)
             out[missing] = self._fill
 
     def to_state(self) -> dict[str, Any]:
@@ -399,22 +397,18 @@ def encode_labels(name: str, column: Any) -> GroupColumn:
 
 
 def target_values(column: Any) -> NDArray[Any]:
-    """Return the target as numpy holds it: numbers where they are, objects otherwise."""
+    """Return the target as a NumPy array: numbers as they are, anything else as objects."""
     values: NDArray[Any] = _plain(column).to_numpy(zero_copy_only=False)
     return values
 
 
-def missing_values(name: str, count: int, where: str) -> ValueError:
+def _missing_values(name: str, count: int, where: str) -> ValueError:
     """Return the error for missing values."""
     values = "1 missing value" if count == 1 else f"{count:,} missing values"
     return ValueError(
         f'column {name!r} has {values} in {where}: pass impute="mean", drop those rows, '
         "or leave it out of features"
     )
-
-
-def _is_string_view(arrow_type: Any) -> bool:
-    return str(arrow_type) == "string_view"  # no predicate before pyarrow 16
 
 
 def _is_number(text: str) -> bool:
@@ -426,12 +420,12 @@ def _is_number(text: str) -> bool:
 
 
 def _plain(column: Any) -> Any:
-    """One contiguous array without dictionary encoding or views."""
+    """Return one contiguous array without dictionary encoding or views."""
     if pa.types.is_dictionary(column.type):
-        if _is_string_view(column.type.value_type):
+        if pa.types.is_string_view(column.type.value_type):
             column = _without_views(column)
         column = column.cast(column.type.value_type)
-    if _is_string_view(column.type):  # few of Arrow's functions take one
+    if pa.types.is_string_view(column.type):  # few of Arrow's functions take one
         column = column.cast(pa.large_string())
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -447,7 +441,7 @@ def _without_views(column: Any) -> Any:
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:
-    """Float64 values, one matrix column per feature, NaN where null."""
+    """Return float64 values, one matrix column per feature, with NaN for null."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not pa.types.is_fixed_size_list(values.type):
         numbers: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

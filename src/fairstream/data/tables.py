@@ -7,25 +7,20 @@ import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource
-from fairstream.data.cutting import check_block_size, default_block_size
+from fairstream.data.csv_files import CsvReader
+from fairstream.data.cutting import check_block_size, default_block_size, recut
 from fairstream.data.groups import encode_groups
 from fairstream.data.labels import LabelledSource, listed_names
+from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
-from fairstream.data.table_files import (
-    CsvReader,
-    FrameReader,
-    ParquetReader,
-    StreamReader,
-    TableReader,
-    parquet_paths,
-    parquet_root,
-)
+from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 
 try:
     import pyarrow as pa
@@ -95,7 +90,7 @@ class TableSource:
         check_columns(reader, features=chosen)
         if isinstance(reader, CsvReader):
             reader.check_text([*chosen, *sensitive, *targets])
-        check_labels(reader, sensitive)
+        _check_labels(reader, sensitive)
         self._features = tuple(chosen)
         if encoding is not None:
             self._encoder = TableEncoder.restored(reader.schema, encoding)
@@ -105,7 +100,7 @@ class TableSource:
             )
         self._block_size = check_block_size(block_size)
         self._first_row = 0
-        self._n_rows = reader.n_rows if not isinstance(reader, ParquetReader) else None
+        self._n_rows: int | None = None
         if reader.one_shot and self._encoder.columns_to_learn:
             raise ValueError(
                 f"{reader.place} can be read once only, and column {self._encoder.columns_to_learn[0]!r} "
@@ -119,7 +114,7 @@ class TableSource:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of every block (makes the first pass where one is needed)."""
+        """Number of columns of every block (makes the first pass if one is needed)."""
         self._learn()
         return self._encoder.width
 
@@ -138,24 +133,23 @@ class TableSource:
     @property
     def n_rows(self) -> int | None:
         """Number of rows; for text and streams known after the first full pass."""
-        if self._n_rows is None and isinstance(self._reader, ParquetReader):
+        if self._n_rows is None:
             self._n_rows = self._reader.n_rows
         return self._n_rows
 
     @property
     def cuts(self) -> Sequence[int] | None:
         """Rows that a part may begin at: those that begin a row group, any of a frame; None for a stream."""
-        return self._reader.cuts if isinstance(self._reader, FrameReader | ParquetReader) else None
+        return self._reader.cuts
 
     @property
     def part_rows(self) -> int:
-        """Rows that are worth a task of their own (makes the first pass where one is needed)."""
+        """Rows that are worth a task of their own (makes the first pass if one is needed)."""
         return rows_worth_a_task(8 * self.n_features)
 
     def part(self, start: int, stop: int) -> TableSource:
         """Return a source over rows start..stop, encoded as the whole is (makes the first pass if needed)."""
         check_part(self, start, stop)
-        assert isinstance(self._reader, FrameReader | ParquetReader)
         self._learn()
         other = copy.copy(self)
         other._reader, other._n_rows = self._reader.part(start, stop), stop - start
@@ -168,7 +162,7 @@ class TableSource:
         target = () if self._target is None else (self._target,)
         columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
         start = self._first_row
-        for table in exact_tables(self._batches(columns), self.block_size):
+        for table in _exact_tables(self._batches(columns), self.block_size):
             groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
             y = None if self._target is None else target_values(table.column(self._target))
             yield Block(self._encoder.encode(table, start), groups, y)
@@ -188,11 +182,12 @@ class TableSource:
         for batch in self._reader.batches(columns, [name for name in columns if name in numbers]):
             count += batch.num_rows
             yield batch
-        if self._n_rows is None:
+        expected = self.n_rows
+        if expected is None:
             self._n_rows = count
-        elif count != self._n_rows:
+        elif count != expected:
             raise ValueError(
-                f"{self._reader.place} had {self._n_rows:,} rows and now has {count:,}: "
+                f"{self._reader.place} had {expected:,} rows and now has {count:,}: "
                 "it must not change while it is read"
             )
 
@@ -212,7 +207,7 @@ def check_columns(reader: TableReader, **arguments: Sequence[str]) -> None:
             raise ValueError(f"{argument} names a column twice: {list(asked)}")
 
 
-def check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
+def _check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
     """Refuse sensitive columns whose values are no labels: dates, lists, bytes that are no text."""
     for name in sensitive:
         arrow_type = reader.schema.field(name).type
@@ -222,21 +217,15 @@ def check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
             )
 
 
-def exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
+def _exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
     """Yield Arrow tables of exactly `block_size` rows (the last may be shorter), without copying."""
-    pending: list[Any] = []
-    held = 0
-    for batch in batches:
-        start = 0
-        while held + batch.num_rows - start >= block_size:
-            length = block_size - held
-            yield pa.Table.from_batches([*pending, batch.slice(start, length)])
-            pending, held, start = [], 0, start + length
-        if start < batch.num_rows:
-            pending.append(batch.slice(start))
-            held += batch.num_rows - start
-    if pending:
-        yield pa.Table.from_batches(pending)
+    return recut(
+        batches,
+        block_size,
+        rows_of=attrgetter("num_rows"),
+        cut=lambda batch, start, stop: batch.slice(start, stop - start),
+        join=pa.Table.from_batches,
+    )
 
 
 def table_reader(data: Any, **csv_options: Any) -> TableReader:
@@ -245,10 +234,7 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
         path = Path(data)
         if {".csv", ".tsv"} & {suffix.lower() for suffix in path.suffixes}:
             return CsvReader(str(path), **csv_options)
-        paths = parquet_paths(str(path))
-        if not paths:
-            raise FileNotFoundError(f"{path} matches no Parquet file: check the folder or the pattern")
-        return ParquetReader(paths, str(path), parquet_root(str(path)))
+        return ParquetReader(str(path))
     kind = type(data).__module__.split(".")[0]
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.groups import GroupColumn, encode_groups
+from fairstream.data.image_labels import read_celeba
 
 PARTITIONS = ("train", "valid", "test")
 
@@ -25,7 +26,7 @@ _PLACES = (".", "Anno", "Eval", "Img")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CelebASelection:
-    """Some images of CelebA: where they live, and their groups, in the same order.
+    """Some images of CelebA: where they are stored, and their groups, in the same order.
 
     `images` is the folder or the zip archive; `members[i]` is the file name below that folder, or the
     member name in that archive, of the image `names[i]`.
@@ -57,7 +58,7 @@ class CelebA:
     Attributes
     ----------
     images : Path
-        The folder, or where there is none the archive, with the images.
+        The folder with the images, or the archive if there is no folder.
     names : tuple of str
         The images that are there, in the order of the attribute file.
     attributes : mapping of str to bool array
@@ -80,7 +81,7 @@ class CelebA:
         if not self.root.is_dir():
             raise FileNotFoundError(f"root is {str(root)!r}, which is not a folder: pass CelebA's folder")
         self.images = _find(self.root, _FOLDER, _ARCHIVE)
-        listed, attribute_names, values = _read_attributes(_find(self.root, _ATTRIBUTES))
+        listed, attributes, _ = read_celeba(_find(self.root, _ATTRIBUTES))
         partition = _read_partition(_find(self.root, _PARTITION), listed)
         member_of = _images_in(self.images)
         present = np.fromiter((name in member_of for name in listed), dtype=bool, count=len(listed))
@@ -89,12 +90,11 @@ class CelebA:
         if not self.names:
             raise ValueError(f"{self.images} holds none of the {len(listed):,} images of {_ATTRIBUTES}")
         self.partition: NDArray[np.int8] = partition[present]
-        by_attribute = np.ascontiguousarray(values[present].T)
-        for array in (by_attribute, self.partition):
+        self.attributes: Mapping[str, NDArray[np.bool_]] = {
+            name: values[present] for name, values in attributes.items()
+        }
+        for array in (self.partition, *self.attributes.values()):
             array.setflags(write=False)
-        self.attributes: Mapping[str, NDArray[np.bool_]] = dict(
-            zip(attribute_names, by_attribute, strict=True)
-        )
         self._members = tuple(member_of[name] for name in self.names)
 
     def __len__(self) -> int:
@@ -148,36 +148,15 @@ def _find(root: Path, *names: str) -> Path:
     raise FileNotFoundError(f"{root} has no {' and no '.join(names)}: put CelebA's {names[-1]} there")
 
 
-def _read_attributes(path: Path) -> tuple[list[str], list[str], NDArray[np.bool_]]:
-    """Return the image names, the attribute names and a rows x attributes table."""
-    count, header, *lines = _lines(path, at_least=3)
-    if count.strip() != str(len(lines)):
-        raise ValueError(f"{path} says {count.strip()} rows, holds {len(lines)}: download the file again")
-    attribute_names = header.split()
-    rows = [line.split(maxsplit=1) for line in lines]
-    # Eight million numbers: with "-1" written as "0" a row is one digit per attribute, the file one array.
-    digits = [_as_digits(row[1]) if len(row) == 2 else "" for row in rows]
-    for number, row in enumerate(digits, start=3):
-        if len(row) != len(attribute_names):
-            raise ValueError(
-                f"{path} line {number} is not an image name and {len(attribute_names)} values of 1 or -1, as "
-                "the header says: download the file again"
-            )
-    table = np.frombuffer("".join(digits).encode("ascii"), dtype=np.uint8) == ord("1")
-    return [row[0] for row in rows], attribute_names, table.reshape(len(rows), len(attribute_names))
-
-
-def _as_digits(values: str) -> str:
-    """Return one digit per value, nothing at all if a value is neither 1 nor -1."""
-    digits = values.replace(" ", "").replace("\t", "")
-    return digits.replace("-1", "0") if not digits.strip("-1") and "--" not in digits else ""
-
-
 def _read_partition(path: Path, listed: list[str]) -> NDArray[np.int8]:
     """Return the partition number of every listed image."""
     number_of: dict[str, int] = {}
-    for number, line in enumerate(_lines(path, at_least=1), start=1):
-        name, *part = line.split()
+    try:
+        lines = path.read_text(encoding="ascii").rstrip().splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file: download it again") from None
+    for number, line in enumerate(lines, start=1):
+        name, *part = line.split() or [""]
         if part not in (["0"], ["1"], ["2"]):
             raise ValueError(
                 f"{path} line {number} is not an image name and 0, 1 or 2: download the file again"
@@ -190,16 +169,6 @@ def _read_partition(path: Path, listed: list[str]) -> NDArray[np.int8]:
             f"{path} does not list {error.args[0]}, {_ATTRIBUTES} does: download both again"
         ) from None
     return np.array(parts, dtype=np.int8)
-
-
-def _lines(path: Path, at_least: int) -> list[str]:
-    try:
-        lines = path.read_text(encoding="ascii").rstrip().splitlines()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file: download it again") from None
-    if len(lines) < at_least:
-        raise ValueError(f"{path} has {len(lines)} lines, expected at least {at_least}: download it again")
-    return lines
 
 
 def _images_in(images: Path) -> dict[str, str]:

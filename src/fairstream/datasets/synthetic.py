@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.blocks import Block
+from fairstream.data.cutting import join_blocks, reslice, rows_between
 from fairstream.data.groups import GroupColumn
 from fairstream.datasets.two_groups import Population, TwoGroups
 from fairstream.linalg import FloatArray
@@ -69,6 +70,8 @@ class SyntheticStream(TwoGroups):
     ((10, 4), (10, 2))
     """
 
+    feature_names = None
+
     order: Order = "random"
     late_row: int = 0
     n_rows: int | None = None
@@ -85,11 +88,6 @@ class SyntheticStream(TwoGroups):
             raise ValueError("order is 'sorted' and n_rows is None: an endless stream has no end to sort to")
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
 
-    @property
-    def feature_names(self) -> None:
-        """No names: columns are numbered."""
-        return
-
     def fresh(self, seed: int) -> SyntheticStream:
         """Return another draw of the same distribution."""
         return replace(self, seed=seed)
@@ -98,17 +96,17 @@ class SyntheticStream(TwoGroups):
         """Return rows start ... start + n - 1 of the stream and their groups (0 or 1)."""
         tiles = self._tiles(start // self._tile_rows)
         skipped = start % self._tile_rows
-        block = next(_recut(tiles, skipped + n, skipped + n), None) if n else None
-        if block is None:
+        rows = [*rows_between(tiles, skipped, skipped + n)] if n else []
+        if not rows:
             return np.empty((0, self.n_features), self.dtype), np.empty(0, np.intp)
-        X, codes = block
-        return X[skipped:], codes[skipped:]
+        block = join_blocks(rows)
+        return block.X, block.groups[ATTRIBUTE].codes
 
     def blocks(self, block_size: int | None = None, n_rows: int | None = None) -> Iterator[Block]:
         """Yield blocks of `block_size` rows from the first row on, `n_rows` in all (None: without end)."""
         size, total = block_size or self.block_size, self.n_rows if n_rows is None else n_rows
-        for X, codes in _recut(self._tiles(0), size, total):
-            yield Block(X, {ATTRIBUTE: GroupColumn(codes, (0, 1))})
+        tiles = self._tiles(0)
+        return reslice(tiles if total is None else rows_between(tiles, 0, total), size)
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order."""
@@ -119,7 +117,7 @@ class SyntheticStream(TwoGroups):
         """Rows drawn at once: a function of d alone, so that no row depends on how the stream is cut."""
         return max(64, min(65_536, 2**20 // self.n_features))
 
-    def _tiles(self, first: int) -> Iterator[tuple[FloatArray, NDArray[np.intp]]]:
+    def _tiles(self, first: int) -> Iterator[Block]:
         # The noise is standardised, so each group is one product with its scaled basis.
         factors = [
             np.asarray((Q * np.sqrt(values)).T, dtype=self.dtype)
@@ -135,15 +133,16 @@ class SyntheticStream(TwoGroups):
         for tile in itertools.count(first):
             rng = np.random.default_rng([self.seed, tile])
             codes = self._groups(rng, tile * self._tile_rows)
+            groups = {ATTRIBUTE: GroupColumn(codes, (0, 1))}
             if table is not None:
                 pattern = np.frombuffer(rng.bytes(len(codes)), np.uint8) & (2**rank - 1)
-                yield table.take((codes << rank) | pattern, axis=0), codes
+                yield Block(table.take((codes << rank) | pattern, axis=0), groups)
                 continue
             noise = self._noise(rng, rank)
             X = noise @ factors[0] + centres[0]
             ones = np.flatnonzero(codes)
             X[ones] = noise[ones] @ factors[1] + centres[1]
-            yield X, codes
+            yield Block(X, groups)
 
     def _groups(self, rng: np.random.Generator, start: int) -> NDArray[np.intp]:
         independent = rng.random(self._tile_rows) < self.p
@@ -243,25 +242,3 @@ def _random_basis(rng: np.random.Generator, d: int) -> FloatArray:
     # The signs of R's diagonal make Q uniform (Haar) over the orthogonal group.
     Q, R = np.linalg.qr(rng.standard_normal((d, d)))
     return np.asarray(Q * np.sign(np.diag(R)))
-
-
-def _recut(
-    tiles: Iterator[tuple[FloatArray, NDArray[np.intp]]], block_size: int, n_rows: int | None
-) -> Iterator[tuple[FloatArray, NDArray[np.intp]]]:
-    """Cut a stream of tiles into blocks of `block_size` rows, `n_rows` in all."""
-    X, codes = next(tiles)
-    used, given = 0, 0
-    while n_rows is None or given < n_rows:
-        wanted = block_size if n_rows is None else min(block_size, n_rows - given)
-        pieces, have = [], 0
-        while have < wanted:
-            if used == len(codes):
-                (X, codes), used = next(tiles), 0
-            take = min(wanted - have, len(codes) - used)
-            pieces.append((X[used : used + take], codes[used : used + take]))
-            used, have = used + take, have + take
-        given += wanted
-        if len(pieces) == 1:
-            yield pieces[0]
-        else:
-            yield np.concatenate([x for x, _ in pieces]), np.concatenate([c for _, c in pieces])

@@ -37,7 +37,7 @@ def load_adult(*, backend: Backend = "pandas", drop_missing: bool = False) -> An
     ----------
     backend : {"pandas", "polars", "pyarrow", "numpy"}
         What to return: a frame of that library, or for "numpy", which needs nothing installed, a dict
-        from column name to array (text columns have object dtype, None where missing).
+        from column name to array (text columns have object dtype, None for missing values).
     drop_missing : bool
         Leave out the rows with a missing value (3,620 of them).
 
@@ -67,7 +67,7 @@ def load_compas(
     ----------
     backend : {"pandas", "polars", "pyarrow", "numpy"}
         What to return: a frame of that library, or for "numpy", which needs nothing installed, a dict
-        from column name to array (text columns have object dtype, None where missing).
+        from column name to array (text columns have object dtype, None for missing values).
     drop_missing : bool
         Leave out the rows with a missing value (5 of the filtered rows).
     propublica_filter : bool

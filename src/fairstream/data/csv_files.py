@@ -1,0 +1,194 @@
+"""The reader of CSV files, plain or compressed, in any text encoding."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairstream.data.table_readers import FrontToBack, first_line
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv
+except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
+    pa = pc = pyarrow = None
+
+_CSV_BYTES = 2**20
+_CSV_LINE = 2**26
+_SHOWN = 60
+
+
+class CsvReader(FrontToBack):
+    """A CSV file, plain or compressed, parsed as it streams.
+
+    Types come from the first megabyte; whole numbers among the features are read as floats, so that a
+    decimal point further down does no harm. Anything else that changes type half-way is an error. So is a
+    line end in a text value, the trace of a quote that was never closed, unless `newlines_in_values`.
+    """
+
+    one_shot = False
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        delimiter: str | None = None,
+        column_names: Sequence[str] | None = None,
+        column_types: Mapping[str, str] | None = None,
+        text_encoding: str = "utf-8",
+        newlines_in_values: bool = False,
+    ) -> None:
+        self.place = path
+        self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
+        self._text_encoding = _checked_codec(text_encoding)
+        self._newlines = newlines_in_values
+        self._column_names = None if column_names is None else tuple(column_names)
+        try:
+            self._types = {name: pa.type_for_alias(alias) for name, alias in (column_types or {}).items()}
+        except ValueError as error:
+            raise ValueError(
+                f'column_types: {error}; use names such as "float64", "int64", "string"'
+            ) from None
+        self._read_bytes = _CSV_BYTES
+        with self._stream() as stream:
+            head = _first_lines(stream, path)
+            # The parser wants whole lines in what it reads at a time, and many: each batch costs some time
+            # for every column.
+            longest = max(map(len, head.splitlines()), default=0)
+            self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
+            with self._parsing(pa.BufferReader(head), None, self._types) as reader:
+                self.schema = reader.schema
+                names = {*self.schema.names}  # decodes them
+        if delimiter is None and column_names is None:
+            self._refuse_other_delimiter()
+        absent = [name for name in self._types if name not in names]
+        if absent:
+            raise ValueError(f"column_types names {absent[0]!r}, {path} has {', '.join(self.schema.names)}")
+
+    def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches as the parser gives them."""
+        types = {name: self.schema.field(name).type for name in columns}
+        for name in as_float:
+            if pa.types.is_integer(types[name]):
+                types[name] = pa.float64()
+        start = 0
+        with self._stream() as stream, self._parsing(stream, columns, types) as reader:
+            for batch in reader:
+                if not self._newlines:
+                    self._refuse_line_ends(batch, start)
+                start += batch.num_rows
+                yield batch
+
+    def check_text(self, columns: Sequence[str]) -> None:
+        """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""
+        for name in columns:
+            if pa.types.is_binary(self.schema.field(name).type):
+                raise ValueError(self._not_decoded(f" in column {name!r}"))
+
+    @contextmanager
+    def _stream(self) -> Iterator[Any]:
+        try:
+            with pa.input_stream(self.place, compression="detect") as stream:
+                if self._text_encoding == "utf-8":
+                    yield stream
+                else:
+                    yield pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
+        except FileNotFoundError:
+            raise
+        except UnicodeError:
+            raise ValueError(self._not_decoded()) from None
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(self._unreadable(first_line(error))) from None
+
+    def _unreadable(self, reason: str) -> str:
+        if "invalid UTF8" in reason:
+            return self._not_decoded()
+        way_out = "clean the file, or fix a type with column_types={name: type}"
+        if "straddl" in reason:
+            reason = f"it has a line of more than {self._read_bytes:,} bytes"
+            way_out = "check that it is a CSV file and that every quote is closed"
+        return f"{self.place} cannot be read: {reason}; {way_out}"
+
+    def _not_decoded(self, where: str = "") -> str:
+        return (
+            f"{self.place} is not {self._text_encoding.upper()} text{where}: name the encoding it was "
+            'written in, text_encoding="latin-1" for example'
+        )
+
+    def _refuse_other_delimiter(self) -> None:
+        """Refuse a header that is one column only because it was cut at the wrong character."""
+        if len(self.schema.names) != 1:
+            return
+        name = self.schema.names[0]
+        for other in ";\t|,":
+            if other in name and other != self._delimiter:
+                shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+                raise ValueError(
+                    f"{self.place} has one column, {shown!r}: pass delimiter={other!r} if that separates its "
+                    f"columns, delimiter={self._delimiter!r} if it does not"
+                )
+
+    def _refuse_line_ends(self, batch: Any, start: int) -> None:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+                continue
+            text = column.buffers()[2]
+            if text is None or not (np.frombuffer(text, dtype=np.uint8) == ord("\n")).any():
+                continue
+            row = pc.index(pc.match_substring(column, "\n"), True).as_py()
+            if row >= 0:
+                raise ValueError(
+                    f"{self.place}: column {name!r} holds a line end in row {start + row + 1:,} (the header "
+                    "not counted): close the quote that was left open there, or pass newlines_in_values=True "
+                    "if its values do have several lines"
+                )
+
+    def _parsing(self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=dict(types),
+            include_columns=None if columns is None else list(columns),
+            strings_can_be_null=True,
+        )
+        names = None if self._column_names is None else list(self._column_names)
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=self._read_bytes, column_names=names)
+        parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=self._newlines)
+        return pyarrow.csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
+
+
+def _checked_codec(text_encoding: str) -> str:
+    try:
+        "".encode(text_encoding)  # "hex" is a codec, but not of text
+        return codecs.lookup(text_encoding).name
+    except (LookupError, TypeError):
+        raise ValueError(
+            f'text_encoding is {text_encoding!r}: pass the name of a text encoding, such as "latin-1"'
+        ) from None
+
+
+def _first_lines(stream: Any, place: str) -> bytes:
+    """Return whole lines from the first megabyte: the parser itself would read far ahead.
+
+    If two lines are longer than that, return both; a line of more than `_CSV_LINE` bytes is refused.
+    """
+    parts: list[bytes] = []
+    ends = size = 0
+    while ends < 2:
+        more = stream.read(_CSV_BYTES)
+        if not more:
+            return b"".join(parts)
+        parts.append(more)
+        ends += max(more.count(b"\n"), more.count(b"\r"))
+        size += len(more)
+        if size > (ends + 1) * _CSV_LINE:
+            raise ValueError(
+                f"{place} has a line of more than {_CSV_LINE:,} bytes, the limit: check that it is a CSV file"
+            )
+    head = b"".join(parts)
+    # What follows the last line end may be half a line.
+    return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
