@@ -82,13 +82,17 @@ class ChannelLearner:
     def power(self) -> tuple[Any, ...]:
         return tuple(learner.power for learner in self.learners)
 
-    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
-        of = self._columns(X)
-        self._change(lambda c, learner: learner.update(channel_columns(X, of[c]), groups, sample_weight))
+    def update(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
+        of, more = self._columns(X), (groups, sample_weight, target)
+        self._change(lambda c, learner: learner.update(channel_columns(X, of[c]), *more))
 
-    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
-        of = self._columns(X)
-        self._change(lambda c, learner: learner.fit(channel_columns(X, of[c]), groups, sample_weight))
+    def fit(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
+        of, more = self._columns(X), (groups, sample_weight, target)
+        self._change(lambda c, learner: learner.fit(channel_columns(X, of[c]), *more))
 
     def _columns(self, X: Matrix) -> tuple[slice, ...]:
         """Return the columns of every channel, after checking that X has all of them."""
@@ -129,8 +133,9 @@ class ChannelLearner:
         lost = {"lost_energy": [of["lost_energy"] for of in each]} if "lost_energy" in each[0] else {}
         return {**each[0], "n_features": self.n_features, **lost}
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        headers, arrays = joined_states([learner.to_state() for learner in self.learners])
+    def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        states = [learner.to_state(with_sample=with_sample) for learner in self.learners]
+        headers, arrays = joined_states(states)
         return {"estimators": headers}, arrays
 
     @classmethod

@@ -11,12 +11,12 @@ from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.estimators.channels import ChannelLearner, channel_columns
 from fairstream.estimators.learner import new_learner
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.files.format import Arrays, Header, checked, storable
+from fairstream.files.format import Arrays, Header, PathLike, checked, storable
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.subspace.channels import ChannelSubspaces, side_by_side
-from fairstream.subspace.choices import NUnfair, check_choice, is_count
+from fairstream.subspace.choices import NUnfair, Screen, check_choice, is_count
 from fairstream.subspace.frontier import FrontierPoint
 
 CHANNELS = ("separate", "joint")
@@ -98,6 +98,13 @@ class FairImagePCA(FairStreamingPCA):
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
         min_group_size: int = MIN_GROUP_SIZE,
+        screen: Screen = None,
+        guard: float = 0.0,
+        keep_target: float = 0.0,
+        guard_seed: int = 0,
+        sample: int | None = None,
+        dither: float = 0.0,
+        dither_key: PathLike | None = None,
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -111,6 +118,13 @@ class FairImagePCA(FairStreamingPCA):
             power_steps=power_steps,
             on_empty_group=on_empty_group,
             min_group_size=min_group_size,
+            screen=screen,
+            guard=guard,
+            keep_target=keep_target,
+            guard_seed=guard_seed,
+            sample=sample,
+            dither=dither,
+            dither_key=dither_key,
             random_state=random_state,
         )
         self.n_channels = n_channels

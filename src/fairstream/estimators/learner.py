@@ -29,6 +29,7 @@ SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
 LEAST_RANK = 64  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
 NARROW = 512  # features up to which a sketch by default drops nothing
+SAMPLE_ROWS = 4_096  # of every group, for a guard
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
 
 
@@ -81,10 +82,14 @@ class Learner(Protocol):
     def power(self) -> Any:
         """The `FairPowerMethod` (of several channels a tuple); an AttributeError if there is none."""
 
-    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
-        """Take in some rows."""
+    def update(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
+        """Take in some rows; the target is for a learner that keeps a sample of them."""
 
-    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+    def fit(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
         """Take in all rows there are, in as many passes as it wants. For a learner that is new."""
 
     def merge(self, other: Any) -> None:
@@ -108,8 +113,11 @@ class Learner(Protocol):
     def describe(self) -> dict[str, Any]:
         """Return the figures that a reader of its file wants first."""
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return everything needed to resume: a header of JSON values, and arrays (not copied)."""
+    def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything needed to resume: a header of JSON values, and arrays (not copied).
+
+        Sampled rows, which are row-level data, only if told to.
+        """
 
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> Self:
@@ -143,8 +151,8 @@ class _Single:
     def copy(self) -> Self:
         return type(self)(copy.copy(self._held))
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        state, arrays = self._held.to_state()
+    def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        state, arrays = self._held.to_state(**({"with_sample": True} if with_sample else {}))
         return {"learner": self.name, "learned": state}, arrays
 
 
@@ -187,8 +195,10 @@ class MomentsLearner(_Single):
     def solver(self) -> str:
         return "exact" if self.moments.rank is None else "sketch"
 
-    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
-        self.moments.update(X, groups, sample_weight)
+    def update(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
+        self.moments.update(X, groups, sample_weight, target=target)
 
     fit = update
 
@@ -255,10 +265,14 @@ class PowerLearner(_Single):
     def needs_groups(self) -> bool:
         return self.phase == "unfair"
 
-    def update(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+    def update(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
         self.power.update(X, groups, sample_weight=sample_weight)
 
-    def fit(self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None) -> None:
+    def fit(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
         if self.power.plan.block_size is None and sample_weight is None:
             self.power.fit_full(X, groups)
         else:
@@ -328,6 +342,13 @@ def check_parameters(parameters: Mapping[str, Any]) -> Choices:
             )
     if solver == "power" and choices.directions != "absolute":
         raise ValueError('directions="relative" needs moments: use solver "exact", "sketch" or "auto"')
+    for name in ("screen", "guard", "sample"):
+        if parameters[name] and solver == "power":
+            raise ValueError(
+                f'{name}={parameters[name]!r} needs moments: use solver "exact", "sketch" or "auto"'
+            )
+    if parameters["sample"] is not None and not is_count(parameters["sample"], least=1):
+        raise ValueError(f"sample={parameters['sample']!r}: give a number of rows per group from 1, or None")
     if solver == "power" and choices.n_components is None:
         raise ValueError('n_components=None is not possible with solver="power": give a number')
     return choices
@@ -351,7 +372,8 @@ def new_learner(parameters: Mapping[str, Any], X: Matrix, groups: Groups | None)
         solver == "auto" and parameters["rank"] is None and _fits_exactly(d, groups)
     )
     rank = None if exact else _sketch_rank(parameters["rank"], choices, d, groups)
-    return MomentsLearner(GroupMoments(d, rank, dtype))
+    sample = parameters["sample"] or (SAMPLE_ROWS if choices.guard else None)
+    return MomentsLearner(GroupMoments(d, rank, dtype, sample=sample))
 
 
 def new_power_method(

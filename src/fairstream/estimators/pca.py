@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -24,11 +25,11 @@ from fairstream.estimators.learner import (
     new_learner,
     reads_whole_steps,
 )
-from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
+from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable, write_file
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.subspace.choices import Choices, NUnfair, choice_names
+from fairstream.subspace.choices import Choices, NUnfair, Screen, choice_names
 from fairstream.subspace.frontier import FrontierPoint
 from fairstream.subspace.model import FairSubspace
 
@@ -69,6 +70,26 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     min_group_size : int, default 20
         A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
         and, if needed, those of the next smaller group, so that they do not follow from the others.
+    screen : int, float or list of str, optional
+        Columns that no component may use: so many of those with the largest standardised gap between group
+        means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names.
+    guard : float, default 0
+        Price of what a nonlinear adversary reads from the scores; 1 or 3 are usual. It trades variance for
+        groups that trees and networks cannot tell apart, which moments alone cannot promise, and works best
+        with `constraint="none"`. Needs a sample of rows, which a fit with a guard keeps.
+    keep_target : float, default 0
+        With a guard: price of what the adversary reads of y, to be kept.
+    guard_seed : int, default 0
+        Seed of the guard's draws.
+    sample : int, optional
+        Rows of each group to keep in `moments_`, for a guard; by default 4,096 if there is one. They are
+        row-level data and go into no file.
+    dither : float, default 0
+        `transform` and `erase` add noise of this share of each score's deviation. The same row gets the same
+        noise; whoever has the key can take it off.
+    dither_key : path, optional
+        File that holds the secret key of the noise; by default the environment variable
+        FAIRSTREAM_DITHER_KEY does. The key itself is stored nowhere.
     random_state : int, RandomState or None
         "power" only: for the random starts; the other solvers are deterministic.
 
@@ -124,6 +145,13 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
         min_group_size: int = MIN_GROUP_SIZE,
+        screen: Screen = None,
+        guard: float = 0.0,
+        keep_target: float = 0.0,
+        guard_seed: int = 0,
+        sample: int | None = None,
+        dither: float = 0.0,
+        dither_key: PathLike | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -136,6 +164,13 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.power_steps = power_steps
         self.on_empty_group = on_empty_group
         self.min_group_size = min_group_size
+        self.screen = screen
+        self.guard = guard
+        self.keep_target = keep_target
+        self.guard_seed = guard_seed
+        self.sample = sample
+        self.dither = dither
+        self.dither_key = dither_key
         self.random_state = random_state
 
     # Learning ---------------------------------------------------------------------------------------
@@ -148,7 +183,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Parameters
         ----------
         X : array, frame or sparse matrix (n, d)
-        y : ignored
+        y : array (n,), optional
+            A target to keep with `keep_target`: numbers or booleans, or two classes. Otherwise ignored.
         sensitive_features : list, array, Series, frame or dict
             One label per row for one attribute or several; unknown labels (None, NaN) count for the total
             only. Required unless `constraint` is "none". If X and the labels both have a pandas index, labels
@@ -164,7 +200,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         with self._unchanged_on_error():
             X, groups, sample_weight = self._checked_rows(X, sensitive_features, sample_weight, reset=True)
             learner = self.new_learner(X, groups)
-            learner.fit(X, groups, sample_weight)
+            learner.fit(X, groups, sample_weight, self._target(y, X))
             self.adopt(learner, solve=True)
         return self
 
@@ -184,7 +220,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             )
             learner = self.learner_.copy() if started else self.new_learner(X, groups)
             self._check_labelled(learner, groups)
-            learner.update(X, groups, sample_weight)
+            learner.update(X, groups, sample_weight, self._target(y, X))
             self._learner, self._subspace = learner, None
         return self
 
@@ -229,9 +265,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     # Using ------------------------------------------------------------------------------------------
 
     def transform(self, X: Any) -> FloatArray:
-        """Return the fair coordinates of X, n x k."""
+        """Return the fair coordinates of X, n x k, with `dither` if that is set."""
         check_is_fitted(self)
-        return self.subspace_.embed(self._validated(X, reset=False))
+        return self.subspace_.embed(self._validated(X, reset=False), **self._dither())
 
     def inverse_transform(self, Z: Any) -> FloatArray:
         """Return the rows, n x d, that fair coordinates stand for."""
@@ -239,19 +275,30 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return self.subspace_.reconstruct(np.asarray(Z))
 
     def erase(self, X: Any) -> FloatArray:
-        """Return X, n x d, without its part in the unfair subspace."""
+        """Return X, n x d, without its part in the unfair subspace, with `dither` if that is set.
+
+        A guarded model has no such part: what comes back are the rows that its k scores stand for.
+        """
         check_is_fitted(self)
-        return self.subspace_.erase(self._validated(X, reset=False))
+        return self.subspace_.erase(self._validated(X, reset=False), **self._dither())
 
     # Files ------------------------------------------------------------------------------------------
 
     kind: ClassVar[str] = "FairStreamingPCA"
 
-    def save(self, path: PathLike) -> None:
-        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows."""
+    def save(self, path: PathLike, *, with_sample: bool = False) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows.
+
+        Parameters
+        ----------
+        path : path
+        with_sample : bool
+            Write the sampled rows too: the file then holds row-level data. Without them a guarded estimator
+            cannot be solved again; save `subspace_` instead, which holds no row.
+        """
         learner = self.learner_
         warn_of_row_level(learner.group_counts, learner.n_rows, self.min_group_size)
-        super().save(path)
+        write_file(path, self.kind, *self.to_state(with_sample=with_sample))
 
     def describe(self) -> dict[str, Any]:
         """Return the parameters and the figures of what was learned that a reader wants first."""
@@ -259,17 +306,22 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         caution = row_level_caution(learner.group_counts, learner.n_rows, self.min_group_size)
         return {"parameters": self.get_params(deep=False), **learner.describe(), "caution": caution}
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+    def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return parameters and what was learned, as JSON values and arrays (not copied).
 
-        A subspace is not part of it: it is solved again after loading.
+        A subspace is not part of it: it is solved again after loading. Sampled rows are, if told to.
         """
+        if self.guard and not with_sample:
+            raise ValueError(
+                "a guarded estimator is solved from sampled rows, which a file holds only if told to: save "
+                "subspace_, which holds no row, or pass with_sample=True"
+            )
         seed = self.random_state
         if seed is not None and not isinstance(seed, int | np.integer):
             raise ValueError(
                 f"random_state is a {type(seed).__name__}, which a file cannot hold: set an int, or None"
             )
-        learned, arrays = self.learner_.to_state()
+        learned, arrays = self.learner_.to_state(with_sample=with_sample)
         names = getattr(self, "feature_names_in_", None)
         header = {
             "parameters": self.get_params(deep=False),
@@ -447,6 +499,20 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
         return validate_data(self, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=reset)
 
+    def _dither(self) -> dict[str, Any]:
+        return {"dither": self.dither, "key": self.dither_key} if self.dither else {}
+
+    def _target(self, y: Any, X: Matrix) -> NDArray[np.float64] | None:
+        """Return the target as numbers, None unless it is to be kept."""
+        if not self.keep_target or y is None:
+            return None
+        values = np.asarray(paired(y, X, "y"))
+        if values.shape != (X.shape[0],):
+            raise ValueError(f"y has shape {values.shape}, X has {X.shape[0]} rows: pass one value per row")
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"y has dtype {values.dtype}: pass numbers or booleans, such as y == 'yes'")
+        return values.astype(np.float64)
+
     def _checked_rows(
         self, X: Any, sensitive_features: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[Any, Groups | None, Any]:
@@ -458,7 +524,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return X, groups, sample_weight
 
     def _check_labelled(self, learner: Learner, groups: Groups | None) -> None:
-        if groups is None and learner.needs_groups and self.constraint != "none":
+        if groups is None and learner.needs_groups and (self.constraint != "none" or self.guard):
             raise ValueError(
                 "sensitive_features is missing: pass one label per row and attribute, or "
                 'constraint="none" for ordinary streaming PCA'

@@ -29,6 +29,7 @@ from fairstream.files.format import (
     label_from_json,
     label_to_json,
     storable,
+    write_file,
 )
 from fairstream.linalg import FloatArray, SymmetricOperator, is_finite, small_lapack
 from fairstream.linalg.products import (
@@ -277,11 +278,7 @@ class GroupMoments(Storable):
             Write the sampled rows too: the file then holds row-level data. By default they are left out.
         """
         warn_of_row_level(self.group_counts, self.n_rows)
-        whole = self
-        if self._sample is not None and not with_sample:
-            whole = self._draft()
-            whole._sample = None
-        super(GroupMoments, whole).save(path)
+        write_file(path, self.kind, *self.to_state(with_sample=with_sample))
 
     def describe(self) -> dict[str, Any]:
         """Return the figures that a reader wants first."""
@@ -294,8 +291,8 @@ class GroupMoments(Storable):
             "caution": row_level_caution(self.group_counts, self.n_rows),
         }
 
-    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return everything as JSON values and arrays (not copied)."""
+    def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return everything as JSON values and arrays (not copied), sampled rows only if told to."""
         scatter_header, scatter_arrays = self._scatter.to_state()
         header = {
             "n_features": self.n_features,
@@ -306,7 +303,7 @@ class GroupMoments(Storable):
             **self.schema.to_header(),
         }
         arrays = {"weights": self._weights, "means": self._means}
-        if self._sample is not None:
+        if self._sample is not None and with_sample:
             header["sample"], sampled = self._sample.to_state()
             arrays |= sampled
         return header | scatter_header, arrays | scatter_arrays

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
 from fairstream.linalg import FloatArray
+from fairstream.subspace.dither import DitherKey
 from fairstream.subspace.model import FairSubspace, check_finite, checked_matrix
 
 
@@ -177,13 +179,21 @@ class ChannelSubspaces(Storable):
 
     # Using ------------------------------------------------------------------------------------------
 
-    def embed(self, X: Matrix) -> FloatArray:
-        """Return the fair coordinates, n x (k of all channels), channel after channel."""
-        return self._by_channel(X, "embed", self.n_components, self.component_slices)
+    def embed(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
+        """Return the fair coordinates, n x (k of all channels), channel after channel.
 
-    def erase(self, X: Matrix) -> FloatArray:
-        """Return X, n x d, every channel without its part in its own unfair subspace."""
-        return self._by_channel(X, "erase", self.n_features, self.channel_slices)
+        Dither and key as in `FairSubspace.embed`.
+        """
+        verb = partial(FairSubspace.embed, dither=dither, key=key)
+        return self._by_channel(X, verb, self.n_components, self.component_slices)
+
+    def erase(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
+        """Return X, n x d, every channel without its part in its own unfair subspace.
+
+        Dither and key as in `FairSubspace.erase`.
+        """
+        verb = partial(FairSubspace.erase, dither=dither, key=key)
+        return self._by_channel(X, verb, self.n_features, self.channel_slices)
 
     def reconstruct(self, Z: FloatArray) -> FloatArray:
         """Return the rows, n x d, that the coordinates stand for."""
@@ -199,15 +209,20 @@ class ChannelSubspaces(Storable):
         assert rows is not None
         return rows
 
-    def _by_channel(self, X: Matrix, verb: str, width: int, places: tuple[slice, ...]) -> FloatArray:
+    def _by_channel(
+        self,
+        X: Matrix,
+        verb: Callable[[FairSubspace, Matrix], FloatArray],
+        width: int,
+        places: tuple[slice, ...],
+    ) -> FloatArray:
         """Apply a verb of every channel's subspace to its columns, one channel at a time."""
         X = checked_matrix(X, self.n_features)
         if self.n_channels == 1:
-            whole: FloatArray = getattr(self.channels[0], verb)(X)
-            return whole
+            return verb(self.channels[0], X)
         result: FloatArray | None = None
         for channel, columns, place in zip(self.channels, self.channel_slices, places, strict=True):
-            part = getattr(channel, verb)(X[:, columns])
+            part = verb(channel, X[:, columns])
             result = np.empty((X.shape[0], width), dtype=part.dtype) if result is None else result
             result[:, place] = part
         assert result is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import row_fingerprints
 from fairstream.linalg import FloatArray
 
+DitherKey: TypeAlias = str | os.PathLike[str] | bytes | None
+
 KEY_VARIABLE = "FAIRSTREAM_DITHER_KEY"
 LEAST_KEY = 16  # bytes: shorter ones can be guessed
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
@@ -26,7 +28,7 @@ _WORDS = 16  # of a ChaCha block
 _SLICE_ROWS = 16_384
 
 
-def dither_key(source: str | os.PathLike[str] | bytes | None = None) -> bytes:
+def dither_key(source: DitherKey = None) -> bytes:
     """Return the key: the bytes given, those of a file, or of the environment's FAIRSTREAM_DITHER_KEY.
 
     Parameters
@@ -54,6 +56,19 @@ def dither_key(source: str | os.PathLike[str] | bytes | None = None) -> bytes:
     if len(key) < LEAST_KEY:
         raise ValueError(f"{origin} holds {len(key)} bytes: a key needs at least {LEAST_KEY} secret ones")
     return key
+
+
+def check_dither(dither: object) -> None:
+    """Refuse what is no share of a deviation."""
+    number = isinstance(dither, int | float | np.number) and not isinstance(dither, bool)
+    if not number or not 0 <= float(dither) < np.inf:  # type: ignore[arg-type]
+        raise ValueError(f"dither={dither!r}: give a share of each score's deviation from 0, such as 0.3")
+
+
+def dithering(X: Matrix, deviations: FloatArray, key: DitherKey = None) -> FloatArray:
+    """Return noise (n, k) of these deviations for the rows of X."""
+    noise: FloatArray = keyed_noise(X, len(deviations), dither_key(key)) * deviations
+    return noise
 
 
 def keyed_noise(X: Matrix, n_columns: int, key: bytes) -> FloatArray:

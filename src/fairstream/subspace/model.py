@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from fairstream.data.groups import label_order
 from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, plain_counts, warn_of_few_rows, withheld_groups
+from fairstream.errors import FairstreamWarning
 from fairstream.files.format import (
     Arrays,
     Header,
@@ -31,6 +33,7 @@ from fairstream.files.format import (
 )
 from fairstream.files.onnx import write_onnx
 from fairstream.linalg import FloatArray, is_finite
+from fairstream.subspace.dither import DitherKey, check_dither, dithering
 
 _SLICE_BYTES = 16_000_000
 
@@ -131,15 +134,33 @@ class FairSubspace(Storable):
             for a in attributes
         }
 
-    def embed(self, X: Matrix) -> FloatArray:
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the components were chosen against a nonlinear adversary."""
+        return bool(self.parameters.get("guard"))
+
+    def embed(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
         """Return the fair coordinates (X - mean) V, n x k.
 
-        X is an array, a frame or a sparse matrix of finite numbers, n x d.
+        Parameters
+        ----------
+        X : array, frame or sparse matrix (n, d)
+            Finite numbers.
+        dither : float
+            Add noise of this share of each score's deviation; the same row gets the same noise.
+        key : bytes or path, optional
+            Secret key of the noise, or a file that holds it; by default the environment variable
+            FAIRSTREAM_DITHER_KEY.
         """
+        check_dither(dither)
         X, V = self._checked(X), self.components.T
         if sp.issparse(X):
-            return np.asarray(X @ V) - self.mean @ V
-        return _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
+            Z = np.asarray(X @ V) - self.mean @ V
+        else:
+            Z = _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
+        if dither:
+            Z += dithering(X, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
+        return Z
 
     def reconstruct(self, Z: FloatArray) -> FloatArray:
         """Return the rows Z V' + mean, n x d, that the coordinates stand for."""
@@ -148,16 +169,36 @@ class FairSubspace(Storable):
         rows: FloatArray = Z @ self.components + self.mean
         return rows
 
-    def erase(self, X: Matrix) -> FloatArray:
+    def erase(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
         """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
 
-        X as in `embed`; sparse input comes out dense.
+        X, dither and key as in `embed`; sparse input comes out dense. Here dither is a share of the root of
+        the mean variance of a feature. A guarded model hides groups in its k scores only, so it returns the
+        rows that these stand for, with a warning.
         """
+        if self.is_guarded:
+            warnings.warn(
+                f"a guarded model hides groups in its {self.n_components} scores only: erase returns the "
+                "rows that these stand for",
+                FairstreamWarning,
+                stacklevel=2,
+            )
+            return self.reconstruct(self.embed(X, dither=dither, key=key))
+        check_dither(dither)
         X, U = self._checked(X), self.unfair_basis.T
         if sp.issparse(X):
-            return X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
-        dtype = self.components.dtype
-        return _by_slices(X, self.n_features, dtype, lambda rows: rows - ((rows - self.mean) @ U) @ U.T)
+            erased: FloatArray = X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
+        else:
+            erased = _by_slices(
+                X,
+                self.n_features,
+                self.components.dtype,
+                lambda rows: rows - ((rows - self.mean) @ U) @ U.T,
+            )
+        if dither:
+            deviation = np.sqrt(self.total_variance / self.n_features)
+            erased += dithering(X, np.full(self.n_features, dither * deviation), key).astype(erased.dtype)
+        return erased
 
     # Files ------------------------------------------------------------------------------------------
 
