@@ -135,8 +135,8 @@ class FairPowerMethod:
     ...     sex = rng.choice(["f", "m"], 100)
     ...     rows = method.update(rng.normal(size=(100, 5)) + (sex == "m")[:, None], {"sex": sex})
     >>> method.phase, method.steps_done, method.components.shape
-    ('components', (3, 4), (5, 2))
-    >>> bool(abs(method.unfair_basis.T @ method.components).max() < 1e-12)
+    ('components', (3, 4), (2, 5))
+    >>> bool(abs(method.unfair_basis @ method.components.T).max() < 1e-12)
     True
     """
 
@@ -200,17 +200,17 @@ class FairPowerMethod:
 
     @property
     def unfair_basis(self) -> FloatArray:
-        """U, d x m', orthonormal columns."""
+        """U', m' x d, orthonormal rows."""
         if self._U is None:
             raise NotFittedError(f"the unfair basis is not known yet: {self._what_is_missing}")
-        return self._U.copy(order="F")
+        return self._U.T.copy()
 
     @property
     def components(self) -> FloatArray:
-        """V, d x k, orthonormal columns orthogonal to U, by falling variance."""
+        """V', k x d, orthonormal rows orthogonal to the unfair basis, by falling variance."""
         if self.rows_missing or self._Q is None:
             raise NotFittedError(f"there are no components yet: {self._what_is_missing}")
-        return self._Q.copy(order="F")
+        return self._Q.T.copy()
 
     @property
     def explained_variance(self) -> NDArray[np.float64]:
@@ -284,8 +284,8 @@ class FairPowerMethod:
         components = self.components
         sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
         return FairSubspace(
-            components.T,
-            self.unfair_basis.T,
+            components,
+            self.unfair_basis,
             self.mean.astype(self.plan.dtype),
             (self.explained_variance * sample).astype(self.plan.dtype),
             self.total_variance * sample,
@@ -376,7 +376,7 @@ class FairPowerMethod:
         --------
         >>> X = np.random.default_rng(0).normal(size=(200, 4))
         >>> FairPowerMethod(4, 2, power_steps=20, random_state=0).fit_full(X, X[:, 0] > 0).unfair_basis.shape
-        (4, 2)
+        (2, 4)
         """
         if isinstance(X, BlockSource):
             if groups is not None:
