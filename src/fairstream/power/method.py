@@ -10,7 +10,7 @@ g = f - WW'f. Phase "components" takes blocks of B rows: V <- QR((I - UU') C (I 
 
 Second moments are taken about the running total mean without a second pass: a block is summed about a fixed
 shift (the total mean before the block) and the sum is corrected by a rank-two term when the block ends, which
-is the same, to rounding, as centring every row by the mean after the block.
+equals, to rounding, centring every row by the mean after the block.
 
 Memory, with p = max(k, 2M) columns of products, s = `slice_rows(d, dtype, p)` rows multiplied at a
 time, G groups, T threads, w bytes a number, whatever b and B:
@@ -19,8 +19,8 @@ time, G groups, T threads, w bytes a number, whatever b and B:
 
 W and its in- and out-products, or V and its products, as they were before the update and as they become (an
 update that fails leaves the old ones); U; float64 means and sums; a few k x k matrices. `fit_full` has no old
-ones to keep: max(4M, 2k). S = s where there are many columns, one slice; S = T (s + 2p + G
-+ 1) where p + G + 1 <= 128, a slice and products for every thread.
+ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + G + 1)
+if p + G + 1 <= 128: a slice and products for every thread.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class FairPowerMethod:
     own is being followed: declare it in `groups`, take a larger b, or pass its rows with the label None.
     A row whose group is unknown counts for the total mean and covariance only.
 
-    g = f - WW'f counts as zero where its length is at most 1e-8 (float32: 1e-4) of f's, and f where its
+    g = f - WW'f counts as zero if its length is at most 1e-8 (float32: 1e-4) of f's, and f if its
     length is at most 1e-12 (1e-6) of the root of the total variance. With several comparisons U is an
     orthonormal basis of all W and f together, singular values up to 1e-8 (1e-4) of the largest dropped.
 
@@ -229,7 +229,7 @@ class FairPowerMethod:
 
     @property
     def n_rows(self) -> int:
-        """Rows so far; of the current pass where steps read the whole data."""
+        """Rows so far; if steps read the whole data, those of the current pass."""
         return self._ledger.count()
 
     @property
@@ -475,7 +475,7 @@ class FairPowerMethod:
         return self._Q, self._P
 
     def _end_block(self) -> None:
-        """Take the power step with the block's products and go on to the next block."""
+        """Take the power step with the block's products, and open the next block."""
         ledger, tallies = self._ledger, self._tallies()
         Q, P = self._open_products(tallies)
         self._P = None
@@ -713,7 +713,7 @@ def _checked_rows(
         raise ValueError(f"X has dtype {rows.dtype}: pass real numbers")
     if values:
         numbers = rows.data if sparse else rows
-        if not scale_known:  # a thread's share may be tiny where the whole is not
+        if not scale_known:  # one thread's share may be tiny although the whole is not
             check_values(numbers, dtype)
         else:
             parts = shares(len(numbers), numbers.size)
