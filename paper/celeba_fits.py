@@ -152,8 +152,8 @@ def power(faces: Faces, mode: str, attribute: str, m: int, b: int, *, passes: in
             for channel, method in zip(channels, methods, strict=True):
                 method.update(pixels[:, channel], {attribute: faces.labels(attribute, rows)})
     return PowerFit(
-        [method.unfair_basis for method in methods],
-        [method.components for method in methods],
+        [method.unfair_basis.T for method in methods],
+        [method.components.T for method in methods],
         [method.mean for method in methods],
         watch.times,
     )

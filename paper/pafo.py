@@ -58,7 +58,7 @@ def unfair_error(stream: SyntheticStream, b: int, steps: int, *, reuse: bool = F
         for block in stream.blocks(min(b, 8192), b * steps):
             method.update(block.X, block.groups)
     truth = np.eye(stream.n_features)[:, :N_UNFAIR]
-    return float(np.sin(principal_angles(method.unfair_basis, truth)[0]))
+    return float(np.sin(principal_angles(method.unfair_basis.T, truth)[0]))
 
 
 def lemma_bound(stream: SyntheticStream, b: int, gap: float, delta: float = 0.1) -> float:
@@ -139,7 +139,7 @@ def learner(blocks: tuple[int, int], steps: tuple[int, int]):
         )
         for block in stream.blocks(65_536, blocks[0] * steps[0] + blocks[1] * steps[1]):
             method.update(block.X, block.groups)
-        return method.components
+        return method.components.T
 
     return learn
 

@@ -67,11 +67,11 @@ def papers_fnpm(X: np.ndarray, groups: np.ndarray, k: int, m: int, steps: int = 
         method = _put_in(method, W)
     while method.phase == "unfair":
         method.update(X, groups).end_step()
-    U = method.unfair_basis
+    U = method.unfair_basis.T
     method = _put_in(method, V - U @ (U.T @ V))
     for _ in range(steps):
         method.update(X).end_step()
-    return method.components
+    return method.components.T
 
 
 def _put_in(method: FairPowerMethod, Q: np.ndarray) -> FairPowerMethod:

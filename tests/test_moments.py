@@ -44,9 +44,14 @@ def assert_same_statistics(moments, X, labels, tolerance=1e-10):
             f = mean_gap(X, column, group)
             assert np.abs(moments.mean_gap(attribute, group) - f).max() < tolerance * max(1, np.abs(X).max())
             S = second_moment_gap(X, column, group)
-            assert np.abs(moments.gap(attribute, group).to_dense() - S).max() < tolerance * scale * 10
+            assert (
+                np.abs(moments.second_moment_gap(attribute, group).to_dense() - S).max()
+                < tolerance * scale * 10
+            )
             block = np.ones((X.shape[1], 2))
-            assert np.allclose(moments.gap(attribute, group) @ block, S @ block, atol=1e-6 * scale)
+            assert np.allclose(
+                moments.second_moment_gap(attribute, group) @ block, S @ block, atol=1e-6 * scale
+            )
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -146,7 +151,9 @@ def test_an_integer_weight_equals_repetition(rng, rank):
     assert np.allclose(weighted.covariance().to_dense(), repeated.covariance().to_dense())
     for pair in repeated.comparisons():
         assert weighted.count(*pair) == repeated.count(*pair)
-        assert np.allclose(weighted.gap(*pair).to_dense(), repeated.gap(*pair).to_dense())
+        assert np.allclose(
+            weighted.second_moment_gap(*pair).to_dense(), repeated.second_moment_gap(*pair).to_dense()
+        )
 
 
 def test_counts_stay_exact_beyond_two_to_the_31(rng):
@@ -187,14 +194,14 @@ def test_one_group_only_cannot_be_compared(rng):
     with pytest.raises(NotEnoughGroupsError, match="'sex' shows only 1 group"):
         moments.comparisons()
     with pytest.raises(NotEnoughGroupsError, match="'sex'"):
-        moments.gap("sex", "f")
+        moments.second_moment_gap("sex", "f")
 
 
 def test_a_group_that_never_appeared_is_an_error_by_name(rng):
     X, labels = make(rng)
     moments = GroupMoments(12).update(X, labels)
     with pytest.raises(ValueError, match="group 'z' of 'race' never appeared"):
-        moments.gap("race", "z")
+        moments.second_moment_gap("race", "z")
     with pytest.raises(ValueError, match="attribute 'age' is unknown"):
         moments.mean_gap("age", 1)
 
@@ -317,7 +324,7 @@ def test_the_smallest_sketches_work(rng, rank):
     moments = GroupMoments(40, rank=rank)
     for _ in range(5):
         moments.update(rng.normal(size=(60, 40)), rng.integers(0, 2, 60))
-    basis = moments.gap("sensitive_feature_0", 1).basis
+    basis = moments.second_moment_gap("sensitive_feature_0", 1).basis
     assert basis is not None
     assert np.abs(basis[0] @ basis[0].T - np.eye(len(basis[0]))).max() < 1e-10
     assert 0 < moments.lost_energy < 1
@@ -452,7 +459,7 @@ def test_rows_prepared_ahead_in_a_second_thread_change_nothing(monkeypatch, weig
     assert len(prepared) > 5
     assert np.allclose(ahead.mean(), alone.mean(), rtol=1e-12)
     assert np.allclose(ahead.covariance().to_dense(), alone.covariance().to_dense(), atol=1e-9)
-    gaps = [moments.gap(*moments.comparisons()[0]).to_dense() for moments in (ahead, alone)]
+    gaps = [moments.second_moment_gap(*moments.comparisons()[0]).to_dense() for moments in (ahead, alone)]
     assert np.allclose(*gaps, atol=1e-6)  # the cut is chosen in float32
 
     # The control: without the move the same rows give something else.

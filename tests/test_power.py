@@ -112,8 +112,8 @@ def test_full_data_steps_reach_the_dense_solution(constraint, attributes):
     U, V, values = dense_truth(X, groups, k=K, m=m, constraint=constraint)
     method = FairPowerMethod(D, K, n_unfair=m, constraint=constraint, power_steps=400, random_state=3)
     method.fit_full(X, groups)
-    assert angle(method.unfair_basis, U) < 1e-6
-    assert angle(method.components, V) < 1e-6
+    assert angle(method.unfair_basis.T, U) < 1e-6
+    assert angle(method.components.T, V) < 1e-6
     np.testing.assert_allclose(method.explained_variance, values, rtol=1e-6)
     np.testing.assert_allclose(method.mean, X.mean(axis=0), rtol=1e-12)
     assert method.total_variance == pytest.approx(X.var(axis=0).sum(), rel=1e-12)
@@ -148,18 +148,18 @@ def test_components_avoid_the_unfair_basis_and_the_plain_power_method_does_not()
     fair, plain = streaming(), streaming(constraint="none")
     fair.update(X, a)
     plain.update(X)
-    U = fair.unfair_basis
-    assert np.abs(U.T @ fair.components).max() < 1e-14
-    assert np.abs(U.T @ plain.components).max() > 0.3
-    for basis in (U, fair.components, plain.components):
+    U = fair.unfair_basis.T
+    assert np.abs(U.T @ fair.components.T).max() < 1e-14
+    assert np.abs(U.T @ plain.components.T).max() > 0.3
+    for basis in (U, fair.components.T, plain.components.T):
         np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-13)
     assert U.shape == (D, M + 1)
-    assert plain.unfair_basis.shape == (D, 0)
+    assert plain.unfair_basis.shape == (0, D)
 
 
 def test_group_means_coincide_after_projection_when_the_whole_data_is_read():
     X, a = sample(3000)
-    V = FairPowerMethod(D, K, n_unfair=M, power_steps=20, random_state=0).fit_full(X, a).components
+    V = FairPowerMethod(D, K, n_unfair=M, power_steps=20, random_state=0).fit_full(X, a).components.T
     gap = X[a == 1].mean(axis=0) - X[a == 0].mean(axis=0)
     assert np.abs(V.T @ gap).max() < 1e-12 < 0.1 < np.linalg.norm(gap)
 
@@ -174,7 +174,7 @@ def test_negative_eigenvalues_count_by_size_where_oja_loses_them():
     S = np.zeros((4, 4))
     S[:3, :3] = second_in - second_out
     method = FairPowerMethod(4, 1, n_unfair=2, constraint="covariance", power_steps=(60, 1), random_state=0)
-    ours = method.fit_full(X, a).unfair_basis
+    ours = method.fit_full(X, a).unfair_basis.T
     oja = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 2)))[0]
     for _ in range(500):
         oja = np.linalg.qr(oja + 0.1 * S @ oja)[0]
@@ -210,8 +210,8 @@ def test_streaming_error_falls_with_the_root_of_the_block_size():
             for _ in range(18):
                 a = rng.integers(2, size=b)
                 method.update(rng.standard_normal((b, d), dtype=np.float32) * scales[a], a)
-            errors_U[i] += np.sin(angle(method.unfair_basis, U)) / repeats
-            errors_V[i] += np.sin(angle(method.components, V)) / repeats
+            errors_U[i] += np.sin(angle(method.unfair_basis.T, U)) / repeats
+            errors_V[i] += np.sin(angle(method.components.T, V)) / repeats
     for errors in (errors_U, errors_V):
         slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
         assert -0.6 < slope < -0.4, errors
@@ -228,7 +228,7 @@ def test_rows_beyond_the_plan_keep_improving_the_components():
         for rows in (500, 40_000):
             a = rng.integers(2, size=rows)
             method.update(rng.normal(size=(rows, d)) * scales[a])
-            (planned if rows == 500 else later).append(angle(method.components, V))
+            (planned if rows == 500 else later).append(angle(method.components.T, V))
         assert method.steps_done[1] > 5
     assert np.mean(later) < 0.4 * np.mean(planned)
 
@@ -247,8 +247,8 @@ def test_an_offset_changes_nothing(dtype, offset, tolerance, cut):
         methods.append(streaming(dtype=dtype))
         for start in range(0, len(X), cut):
             methods[-1].update(rows[start : start + cut], a[start : start + cut])
-    assert angle(methods[0].unfair_basis, methods[1].unfair_basis) < tolerance
-    assert angle(methods[0].components, methods[1].components) < tolerance
+    assert angle(methods[0].unfair_basis.T, methods[1].unfair_basis.T) < tolerance
+    assert angle(methods[0].components.T, methods[1].components.T) < tolerance
     assert methods[1].total_variance == pytest.approx(methods[0].total_variance, rel=tolerance)
     np.testing.assert_allclose(methods[1].mean, far.astype("float64").mean(axis=0), rtol=1e-7)
 
@@ -271,10 +271,10 @@ def test_a_block_is_centred_by_the_running_total_mean():
     method.update(X[300:], a[300:])
     Z, second = X[300:] - X.mean(axis=0), a[300:]
     products = [Z[second == g].T @ (Z[second == g] @ W) / (second == g).sum() for g in (0, 1)]
-    assert angle(method.unfair_basis, products[1] - products[0]) < 1e-12
+    assert angle(method.unfair_basis.T, products[1] - products[0]) < 1e-12
     Z = X[300:] - X[300:].mean(axis=0)
     products = [Z[second == g].T @ (Z[second == g] @ W) / (second == g).sum() for g in (0, 1)]
-    assert angle(method.unfair_basis, products[1] - products[0]) > 1e-3
+    assert angle(method.unfair_basis.T, products[1] - products[0]) > 1e-3
 
 
 # Cuts, forms of rows, precision -----------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_the_same_stream_cut_differently_gives_the_same_result(cut, n_groups):
         pieces.update(X[start : start + cut], a[start : start + cut])
     assert pieces.steps_done == whole.steps_done == (4, 5)
     np.testing.assert_allclose(
-        pieces.unfair_basis @ pieces.unfair_basis.T, whole.unfair_basis @ whole.unfair_basis.T, atol=1e-9
+        pieces.unfair_basis.T @ pieces.unfair_basis, whole.unfair_basis.T @ whole.unfair_basis, atol=1e-9
     )
     np.testing.assert_allclose(pieces.components, whole.components, atol=1e-8)
     np.testing.assert_allclose(pieces.explained_variance, whole.explained_variance, rtol=1e-9)
@@ -312,7 +312,7 @@ def test_sparse_rows_give_what_dense_rows_give(form, n_groups):
     dense.update(X, a)
     for start in range(0, 3000, 700):
         sparse.update(form(X[start : start + 700]), a[start : start + 700])
-    assert angle(dense.unfair_basis, sparse.unfair_basis) < 1e-9
+    assert angle(dense.unfair_basis.T, sparse.unfair_basis.T) < 1e-9
     np.testing.assert_allclose(dense.components, sparse.components, atol=1e-8)
     assert sparse.total_variance == pytest.approx(dense.total_variance, rel=1e-10)
 
@@ -334,11 +334,11 @@ def test_float32_stays_float32_orthogonal_and_close_to_float64():
     single.update(X, a)
     # The random starts differ between the precisions, the spans after the steps hardly do.
     assert single.components.dtype == single.unfair_basis.dtype == np.float32
-    assert np.abs(single.unfair_basis.T @ single.components).max() < 1e-6
+    assert np.abs(single.unfair_basis @ single.components.T).max() < 1e-6
     full = [FairPowerMethod(D, K, n_unfair=M, power_steps=300, random_state=0, dtype=t) for t in ("f4", "f8")]
     low, high = (method.fit_full(X, a) for method in full)
-    assert angle(low.unfair_basis.astype(float), high.unfair_basis) < 1e-4
-    assert angle(low.components.astype(float), high.components) < 1e-4
+    assert angle(low.unfair_basis.T.astype(float), high.unfair_basis.T) < 1e-4
+    assert angle(low.components.T.astype(float), high.components.T) < 1e-4
 
 
 # Groups -----------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_unknown_groups_count_for_the_components_only():
     gap = inside.T @ inside / len(inside) - outside.T @ outside / len(outside)
     P = top_eigenvectors(gap, M, by="absolute")[1]
     U = orthonormalise(np.column_stack([P, inside.mean(axis=0) - outside.mean(axis=0)]))
-    assert angle(method.unfair_basis, U) < 1e-6
+    assert angle(method.unfair_basis.T, U) < 1e-6
     assert method.group_counts["sensitive_feature_0"] == {0: len(outside), 1: len(inside)}
     assert method.n_rows == 3000
 
@@ -461,10 +461,10 @@ def test_dependent_comparisons_add_no_arbitrary_direction():
     once = FairPowerMethod(D, K, n_unfair=M, power_steps=300, random_state=0).fit_full(X, a)
     both = FairPowerMethod(D, K, n_unfair=M, power_steps=300, random_state=0).fit_full(X, twice)
     assert both.unfair_basis.shape == once.unfair_basis.shape
-    assert angle(both.unfair_basis, once.unfair_basis) < 1e-6
+    assert angle(both.unfair_basis.T, once.unfair_basis.T) < 1e-6
     three = sample(2000, n_groups=3)
     mean = FairPowerMethod(D, K, constraint="mean", random_state=0).fit_full(*three)
-    assert mean.unfair_basis.shape == (D, 2)  # three mean gaps, two independent
+    assert mean.unfair_basis.shape == (2, D)  # three mean gaps, two independent
 
 
 def test_a_mean_gap_inside_w_or_of_rounding_size_adds_no_direction():
@@ -473,7 +473,7 @@ def test_a_mean_gap_inside_w_or_of_rounding_size_adds_no_direction():
     X = np.vstack([half, -half, 3 * half, -3 * half])  # both group means are zero to rounding
     a = np.repeat([0, 1], 800)
     method = FairPowerMethod(6, 2, n_unfair=2, power_steps=30, random_state=0).fit_full(X, a)
-    assert method.unfair_basis.shape == (6, 2)
+    assert method.unfair_basis.shape == (2, 6)
     # Signs are flipped in all combinations, so W is e1 exactly, and the means differ along e1 only.
     first, rest = rng.normal(size=(300, 1)), 0.1 * rng.normal(size=(300, 5))
     quads = [np.hstack([i * first, j * rest]) for i in (1, -1) for j in (1, -1)]
@@ -481,17 +481,17 @@ def test_a_mean_gap_inside_w_or_of_rounding_size_adds_no_direction():
     a = np.repeat([0, 1], 1200)
     for dtype in ("float64", "float32"):
         method = FairPowerMethod(6, 2, n_unfair=1, power_steps=60, random_state=0, dtype=dtype).fit_full(X, a)
-        assert method.unfair_basis.shape == (6, 1)
-        assert angle(method.unfair_basis.astype(float), np.eye(6)[:, :1]) < 1e-4
+        assert method.unfair_basis.shape == (1, 6)
+        assert angle(method.unfair_basis.T.astype(float), np.eye(6)[:, :1]) < 1e-4
     X[:, 1] += 0.01 * a  # a gap outside W, however short, is nulled
-    assert FairPowerMethod(6, 2, power_steps=60, random_state=0).fit_full(X, a).unfair_basis.shape == (6, 2)
+    assert FairPowerMethod(6, 2, power_steps=60, random_state=0).fit_full(X, a).unfair_basis.shape == (2, 6)
 
 
 def test_n_unfair_per_attribute():
     X, a = sample(2000)
     groups = {"a": a, "b": np.arange(2000) % 2}
     method = FairPowerMethod(D, K, n_unfair={"a": 3, "b": 0}, constraint="covariance", random_state=0)
-    assert method.fit_full(X, groups).unfair_basis.shape == (D, 3)
+    assert method.fit_full(X, groups).unfair_basis.shape == (3, D)
     with pytest.raises(ValueError, match="n_unfair names"):
         FairPowerMethod(D, K, n_unfair={"a": 3}, random_state=0).fit_full(X, groups)
 
@@ -511,15 +511,15 @@ def test_phases_and_missing_rows():
         _ = method.unfair_basis
     method.update(X[250:300], a[250:300])
     assert (method.phase, method.rows_missing) == ("components", 200)
-    assert method.unfair_basis.shape == (D, M + 1)
+    assert method.unfair_basis.shape == (M + 1, D)
     method.update(X[300:499])
     with pytest.raises(NotFittedError, match="at least 1 rows"):
         _ = method.components
     method.update(X[499:500])
     assert (method.rows_missing, method.steps_done) == (0, (3, 1))
-    first = method.components
+    first = method.components.T
     method.update(X[500:2000])
-    assert angle(first, method.components) > 0
+    assert angle(first, method.components.T) > 0
     assert streaming(constraint="none", block_size=(9, 50)).rows_missing == 50
     assert streaming(constraint="mean", block_size=(100, 50), power_steps=(3, 1)).rows_missing == 350
 
@@ -694,7 +694,9 @@ def test_a_damaged_state_is_refused():
 def test_the_random_start_is_reproducible_and_matters():
     X, a = sample(3000)
     options = {"power_steps": (1, 1)}
-    runs = [streaming(seed=s, **options).update(X, a).components for s in (0, 0, 1, np.random.default_rng(0))]
+    runs = [
+        streaming(seed=s, **options).update(X, a).components.T for s in (0, 0, 1, np.random.default_rng(0))
+    ]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert angle(runs[0], runs[2]) > 1e-6
     assert streaming(seed=np.random.RandomState(0)).update(X, a).rows_missing == 0
@@ -736,7 +738,7 @@ def test_more_mean_gaps_than_features_are_no_obstacle():
     X, labels = rng.normal(size=(400, 5)), rng.integers(0, 3, (400, 2))
     method = FairPowerMethod(5, 1, constraint="mean", power_steps=2, random_state=0)
     method.fit_full(X, labels)  # 2 x 3 gaps of rank 4
-    U, V = method.unfair_basis, method.components
+    U, V = method.unfair_basis.T, method.components.T
     assert U.shape == (5, 4)
     assert np.abs(U.T @ V).max() < 1e-12
     for attribute, means in method.group_means.items():
@@ -751,7 +753,7 @@ def test_components_are_orthonormal_where_all_variance_is_unfair():
     X = np.zeros((200, 6))
     X[:, 0] = rng.normal(size=200) + 5 * sex
     method = FairPowerMethod(6, 3, power_steps=5, random_state=0).fit_full(X, sex)
-    V, U = method.components, method.unfair_basis
+    V, U = method.components.T, method.unfair_basis.T
     assert np.abs(V.T @ V - np.eye(3)).max() < 1e-12
     assert np.abs(U.T @ V).max() < 1e-12
 
@@ -811,7 +813,7 @@ def test_components_do_not_depend_on_the_scale_of_the_data(scale):
     bases = []
     for factor in (1.0, scale):
         method = FairPowerMethod(D, K, n_unfair=1, power_steps=8, random_state=0, dtype=np.float32)
-        bases.append(method.fit_full(X * np.float32(factor), a).components)
+        bases.append(method.fit_full(X * np.float32(factor), a).components.T)
     assert np.isfinite(bases[1]).all()
     assert principal_angles(*bases).max() < 1e-3
 
@@ -872,12 +874,12 @@ def test_a_sparse_column_far_from_zero_gives_the_dense_answer(dtype, half):
         ).fit_full(rows, a)
         for rows in (X, sp.csr_array(X))
     )
-    assert dense.unfair_basis.shape == sparse.unfair_basis.shape == (D, 1)
+    assert dense.unfair_basis.shape == sparse.unfair_basis.shape == (1, D)
     tolerance = 1e-6 if dtype == "float64" else 1e-3
-    assert angle(dense.unfair_basis, sparse.unfair_basis) < tolerance
+    assert angle(dense.unfair_basis.T, sparse.unfair_basis.T) < tolerance
     assert dense.total_variance == pytest.approx(sparse.total_variance, rel=1e-5)
     if not half:
-        assert angle(dense.components, sparse.components) < 10 * tolerance
+        assert angle(dense.components.T, sparse.components.T) < 10 * tolerance
 
 
 # Convergence ------------------------------------------------------------------------------------------
@@ -911,7 +913,7 @@ def test_a_power_method_that_still_moves_says_so():
     )
     assert any("components still moved" in line for line in said)
     exact = unfair_basis(GroupMoments(40).update(X, sex), 4)
-    assert largest_sine(method.unfair_basis, exact) > 0.3  # the warning is right
+    assert largest_sine(method.unfair_basis.T, exact) > 0.3  # the warning is right
     assert method.convergence["unfair"] > 0.05
 
 
@@ -944,7 +946,7 @@ def test_the_movement_is_the_largest_sine_between_the_last_two_iterates():
             FairPowerMethod(40, 5, constraint="mean", power_steps=(1, steps), random_state=0).fit_full(X, sex)
             for steps in (6, 7)
         )
-    assert two.convergence == {"components": pytest.approx(largest_sine(one.components, two.components))}
+    assert two.convergence == {"components": pytest.approx(largest_sine(one.components.T, two.components.T))}
 
 
 def test_convergence_is_stored_and_old_states_load_without_it():
@@ -966,3 +968,13 @@ def test_rows_whose_squares_underflow_are_refused(dtype, scale):
         assert method.n_rows == 0
         method.update(X.astype(dtype), a).update(rows, a)  # small beside others: fine
         assert method.n_rows == 1_200
+
+
+def test_components_and_unfair_basis_have_one_direction_a_row_as_a_subspace_has():
+    X, a = stream_rows(2_000)
+    method = FairPowerMethod(D, K, n_unfair=M, power_steps=5, random_state=0).fit_full(X, a)
+    assert method.components.shape == (K, D)
+    assert method.unfair_basis.shape == (M + 1, D)
+    subspace = method.subspace()
+    np.testing.assert_array_equal(method.components, subspace.components)
+    np.testing.assert_array_equal(method.unfair_basis, subspace.unfair_basis)

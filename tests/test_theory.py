@@ -433,7 +433,7 @@ def power_learner(blocks, steps):
         )
         for block in stream.blocks(65_536, blocks[0] * steps[0] + blocks[1] * steps[1]):
             method.update(block.X, block.groups)
-        return method.components
+        return method.components.T
 
     return learn
 

@@ -192,8 +192,8 @@ def _householder(A: FloatArray) -> FloatArray:
     if not np.shares_memory(Q, A):  # an array LAPACK could not take as it was, for instance unaligned
         A[...] = Q
     for j in np.flatnonzero(np.diag(R) < 0):
-        np.negative(A[:, j], out=A[:, j])
-        np.negative(R[j], out=R[j])
+        A[:, j] *= -1
+        R[j] *= -1
     return R
 
 
@@ -282,7 +282,7 @@ def fix_signs_in_place(V: FloatArray) -> None:
     """Do what `fix_signs` does on V's own memory."""
     for column in V.T:
         if column[np.argmax(np.abs(column))] < 0:
-            np.negative(column, out=column)
+            column *= -1  # np.negative(out=) is wrong for some strides (NumPy 2.4)
 
 
 def is_orthonormal(B: FloatArray) -> bool:

@@ -77,7 +77,7 @@ def _layout(A: Matrix) -> tuple[bytes, int]:
 
 
 def _routine(name: str) -> tuple[Callable[..., None], type] | None:
-    """Return gemm and what it takes for an integer; None where SciPy declares it otherwise than we know.
+    """Return gemm and what it takes for an integer; None if SciPy's declaration is one we do not know.
 
     The capsule's name is the declaration, such as "void (char *, char *, int *, int *, ...)".
     """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-FloatArray = NDArray[np.floating[Any]]
+from fairstream.linalg.arrays import FloatArray
+
 Tile = tuple[slice, slice]  # rows and columns of the n x n matrix
 
 TILE = 256  # half a megabyte: stays in cache between its product and what is done with it

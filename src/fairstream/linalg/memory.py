@@ -8,7 +8,7 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def free_bytes() -> int | None:
-    """Return how much memory can be had without swapping; None where the system does not say."""
+    """Return how much memory can be had without swapping; None if the system does not say."""
     if not _MEMINFO.exists():
         return None
     lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines() if ":" in line)
@@ -16,7 +16,7 @@ def free_bytes() -> int | None:
 
 
 def refuse_beyond_memory(needed: int, what: str, way_out: str) -> None:
-    """Raise MemoryError where `needed` bytes are not free: `what` takes them, `way_out` says what to do.
+    """Raise MemoryError if `needed` bytes are not free: `what` takes them, `way_out` says what to do.
 
     Examples
     --------

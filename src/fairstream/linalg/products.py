@@ -190,7 +190,7 @@ class SparseRows:
         # The origin is rounded: an entry that equals it must not leave a direction of rounding alone.
         rounding = max(4 * np.finfo(np.float64).eps, np.finfo(dtype).eps / 2) * np.abs(near)
         self.centred[np.abs(self.centred) <= rounding] = 0
-        # The other columns where some row has an entry, and X without all others: few, as rows are few.
+        # The other columns that have entries, and X without the rest: few, as rows are few.
         self.columns = np.flatnonzero((filled > 0) & ~well_filled)
         self.used = slice(None) if self.columns.size == n_features else self.columns
         self.entries = _columns_of(X, self.columns)

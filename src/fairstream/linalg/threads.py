@@ -1,4 +1,4 @@
-"""How many threads work: BLAS's own for large products, one for small LAPACK, ours where they share rows."""
+"""How many threads work: BLAS's own for large products, one for small LAPACK, ours to share rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _OneThread(threading.local):
     """The limit of BLAS to one thread, which several threads may ask for at once.
 
     Some builds of BLAS keep the number for the process, some for each thread. So every thread sets it, and
-    sets it back to what there was before the first of them: one that ends early lets the others be slow.
+    sets it back to what there was before the first of them: if one ends early, the others lose the limit.
     A helper never sets it back: it has no other use, and works only while the thread it helps has the limit.
     """
 
@@ -94,7 +94,7 @@ def small_lapack() -> Iterator[None]:
 
 
 def blas_threads() -> int:
-    """Return with how many threads BLAS works where `small_lapack` does not hold it back."""
+    """Return the number of BLAS threads outside `small_lapack`."""
     with _one_thread.lock:
         return _one_thread.threads if _one_thread.active else _pool_threads()
 
@@ -135,7 +135,7 @@ def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answ
 
 
 def _submitted(work: Callable[[], Answer]) -> Future[Answer]:
-    """Give work to a helper, with NumPy's error state; do it here where there are no helpers any more."""
+    """Give work to a helper, with NumPy's error state; do it here once the helpers are gone."""
     global _pool
     if _pool is None:  # started once: to start a thread can take as long as its share
         _pool = ThreadPoolExecutor(os.cpu_count() or 1, "fairstream", initializer=_become_helper)
@@ -223,7 +223,7 @@ def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0)
 def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
     """Do some work in a second thread while the body runs, BLAS on one thread in both.
 
-    Yields a list that holds the answer once the body has ended; it stays empty, and nothing is done, where
+    Yields a list that holds the answer once the body has ended; it stays empty, and nothing is done, if
     there is no work or BLAS has only one thread.
     """
     answer: list[Answer] = []

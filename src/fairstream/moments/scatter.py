@@ -83,7 +83,7 @@ class Increment:
 
     @property
     def chan_weights(self) -> FloatArray:
-        """The factor n b / (n + b) of Chan's correction per slot, 0 where a slot is empty on one side."""
+        """The factor n b / (n + b) of Chan's correction per slot, 0 if a slot is empty on one side."""
         return chan_weights(self.old_weights, self.weights)
 
     def is_far(self, squared_norms: FloatArray) -> bool:

@@ -366,7 +366,7 @@ def _inverse_of(lower: FloatArray) -> FloatArray:
 
 
 def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | None) -> FloatArray:
-    """Return the new basis: [B; Q], or E'[B; Q] where E ((w + r) x L) cuts it. Cost 2dL(w + b) flops."""
+    """Return the new basis: [B; Q], or E'[B; Q] if E ((w + r) x L) cuts it. Cost 2dL(w + b) flops."""
     width = B.shape[0]
     if E is None:
         if step.mixing.shape[0] == 0:
@@ -393,9 +393,9 @@ def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None =
     """Return orthonormal columns that span `outside` and, beside it, the leading eigenvectors of the pool.
 
     `rank` columns in all. Which directions lead is a matter of choice, not of precision: the eigenproblem is
-    solved in float32 where that can tell them apart, in half the time, and the columns are orthonormalised
-    in float64 afterwards. It has to be solved, though: a few power steps hold as much of this pool, but where
-    the spectrum is flat they do not favour, cut after cut, what stays in the data.
+    solved in float32 if that can tell them apart, in half the time, and the columns are orthonormalised
+    in float64 afterwards. It has to be solved, though: a few power steps hold as much of this pool, but on
+    flat spectra they do not favour, cut after cut, the directions that persist in the data.
     """
     if rank == 0:
         return np.zeros((len(pool), 0))
@@ -427,7 +427,7 @@ def leading_directions(total: FloatArray, rank: int) -> FloatArray:
     """Return orthonormal columns that hold as good as all that the `rank` leading eigenvectors hold.
 
     A few steps of block power iteration with half as many columns more: a third of an eigensolver's time
-    where `rank` is a small part of the size.
+    if `rank` is a small part of the size.
     """
     size, wide = len(total), rank + max(rank // 2, 16)
     if size < 4 * wide:

@@ -85,7 +85,7 @@ class GroupMoments(Storable):
     ...     _ = moments.update(rng.normal(size=(100, 5)), {"sex": rng.choice(["f", "m"], 100)})
     >>> moments.n_rows, moments.groups
     (300, {'sex': ('f', 'm')})
-    >>> (moments.gap("sex", "m") @ np.eye(5)).shape
+    >>> (moments.second_moment_gap("sex", "m") @ np.eye(5)).shape
     (5, 5)
     """
 
@@ -426,7 +426,7 @@ class GroupMoments(Storable):
         inside, outside = self._sides(attribute, group)
         return self._pooled_mean(inside) - self._pooled_mean(outside)
 
-    def gap(self, attribute: str, group: Hashable) -> SymmetricOperator:
+    def second_moment_gap(self, attribute: str, group: Hashable) -> SymmetricOperator:
         """Return S: second moment of the group less that of the others, both about the total mean."""
         return self._difference(attribute, group, self._means[0], self._means[0])
 

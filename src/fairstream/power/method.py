@@ -10,7 +10,7 @@ g = f - WW'f. Phase "components" takes blocks of B rows: V <- QR((I - UU') C (I 
 
 Second moments are taken about the running total mean without a second pass: a block is summed about a fixed
 shift (the total mean before the block) and the sum is corrected by a rank-two term when the block ends, which
-is the same, to rounding, as centring every row by the mean after the block.
+equals, to rounding, centring every row by the mean after the block.
 
 Memory, with p = max(k, 2M) columns of products, s = `slice_rows(d, dtype, p)` rows multiplied at a
 time, G groups, T threads, w bytes a number, whatever b and B:
@@ -19,8 +19,8 @@ time, G groups, T threads, w bytes a number, whatever b and B:
 
 W and its in- and out-products, or V and its products, as they were before the update and as they become (an
 update that fails leaves the old ones); U; float64 means and sums; a few k x k matrices. `fit_full` has no old
-ones to keep: max(4M, 2k). S = s where there are many columns, one slice; S = T (s + 2p + G
-+ 1) where p + G + 1 <= 128, a slice and products for every thread.
+ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + G + 1)
+if p + G + 1 <= 128: a slice and products for every thread.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class FairPowerMethod:
     own is being followed: declare it in `groups`, take a larger b, or pass its rows with the label None.
     A row whose group is unknown counts for the total mean and covariance only.
 
-    g = f - WW'f counts as zero where its length is at most 1e-8 (float32: 1e-4) of f's, and f where its
+    g = f - WW'f counts as zero if its length is at most 1e-8 (float32: 1e-4) of f's, and f if its
     length is at most 1e-12 (1e-6) of the root of the total variance. With several comparisons U is an
     orthonormal basis of all W and f together, singular values up to 1e-8 (1e-4) of the largest dropped.
 
@@ -141,8 +141,8 @@ class FairPowerMethod:
     ...     sex = rng.choice(["f", "m"], 100)
     ...     rows = method.update(rng.normal(size=(100, 5)) + (sex == "m")[:, None], {"sex": sex})
     >>> method.phase, method.steps_done, method.components.shape
-    ('components', (3, 4), (5, 2))
-    >>> bool(abs(method.unfair_basis.T @ method.components).max() < 1e-12)
+    ('components', (3, 4), (2, 5))
+    >>> bool(abs(method.unfair_basis @ method.components.T).max() < 1e-12)
     True
     """
 
@@ -207,17 +207,17 @@ class FairPowerMethod:
 
     @property
     def unfair_basis(self) -> FloatArray:
-        """U, d x m', orthonormal columns."""
+        """U', m' x d, orthonormal rows."""
         if self._U is None:
             raise NotFittedError(f"the unfair basis is not known yet: {self._what_is_missing}")
-        return self._U.copy(order="F")
+        return self._U.T.copy()
 
     @property
     def components(self) -> FloatArray:
-        """V, d x k, orthonormal columns orthogonal to U, by falling variance."""
+        """V', k x d, orthonormal rows orthogonal to the unfair basis, by falling variance."""
         if self.rows_missing or self._Q is None:
             raise NotFittedError(f"there are no components yet: {self._what_is_missing}")
-        return self._Q.copy(order="F")
+        return self._Q.T.copy()
 
     @property
     def explained_variance(self) -> NDArray[np.float64]:
@@ -236,7 +236,7 @@ class FairPowerMethod:
 
     @property
     def n_rows(self) -> int:
-        """Rows so far; of the current pass where steps read the whole data."""
+        """Rows so far; if steps read the whole data, those of the current pass."""
         return self._ledger.count()
 
     @property
@@ -292,8 +292,8 @@ class FairPowerMethod:
         schema = self.schema if feature_names is None else replace(self.schema, feature_names=feature_names)
         sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
         return FairSubspace(
-            components.T,
-            self.unfair_basis.T,
+            components,
+            self.unfair_basis,
             self.mean.astype(self.plan.dtype),
             (self.explained_variance * sample).astype(self.plan.dtype),
             self.total_variance * sample,
@@ -384,7 +384,7 @@ class FairPowerMethod:
         --------
         >>> X = np.random.default_rng(0).normal(size=(200, 4))
         >>> FairPowerMethod(4, 2, power_steps=20, random_state=0).fit_full(X, X[:, 0] > 0).unfair_basis.shape
-        (4, 2)
+        (2, 4)
         """
         if isinstance(X, BlockSource):
             if groups is not None:
@@ -483,7 +483,7 @@ class FairPowerMethod:
         return self._Q, self._P
 
     def _end_block(self) -> None:
-        """Take the power step with the block's products and go on to the next block."""
+        """Take the power step with the block's products, and open the next block."""
         ledger, tallies = self._ledger, self._tallies()
         Q, P = self._open_products(tallies)
         self._P = None
@@ -723,7 +723,7 @@ def _checked_rows(
         raise ValueError(f"X has dtype {rows.dtype}: pass real numbers")
     if values:
         numbers = rows.data if sparse else rows
-        if not scale_known:  # a thread's share may be tiny where the whole is not
+        if not scale_known:  # one thread's share may be tiny although the whole is not
             check_values(numbers, dtype)
         else:
             parts = shares(len(numbers), numbers.size)

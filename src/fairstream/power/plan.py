@@ -29,7 +29,7 @@ class PowerPlan:
     """What is fixed before the first row: sizes, precision, how long every block is and its phase.
 
     Use `PowerPlan.of(...)`, which checks its arguments. Steps count from 0 through both phases; `block_size`
-    is None where a step reads the whole data.
+    is None if a step reads the whole data.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class PowerPlan:
             )
 
     def check_room(self, group_numbers: Mapping[str, int]) -> None:
-        """Refuse where U, counted before dependent directions are known, leaves no room for V."""
+        """Refuse if U, counted before dependent directions are known, leaves no room for V."""
         taken = dict.fromkeys(group_numbers, 0)
         for attribute, number in group_numbers.items() if self.unfair_steps else ():
             taken[attribute] += self.width(attribute) * len(compared(range(number)))

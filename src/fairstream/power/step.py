@@ -190,9 +190,8 @@ def _read(X: Matrix, codes: Codes, reading: Reading, products: FloatArray) -> Ro
             check_values(slab.data if sparse else slab, dtype)
         members, p = reading.members(local, slab.shape[0]), len(products)
         weighed = reading.weighed(rows.dot(reading.Q.T), local)
-        if (
-            not sparse and p + reading.n_slots <= FEW_COLUMNS
-        ):  # one product for both, while the rows are in the cache
+        if not sparse and p + reading.n_slots <= FEW_COLUMNS:
+            # One product for both, while the rows are in the cache.
             both = rows.combine(np.hstack([weighed, members]).T)
             products += both[:p]
             found.add(members, both[p:], squares)

@@ -188,7 +188,7 @@ def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigen
     """Return the leading eigenpairs of every second-moment gap, `wanted` per attribute, by absolute value."""
     moments.check_sound()
     return {
-        pair: top_eigenpairs(moments.gap(*pair), wanted[pair[0]], by="absolute")
+        pair: top_eigenpairs(moments.second_moment_gap(*pair), wanted[pair[0]], by="absolute")
         for pair in moments.comparisons()
         if wanted[pair[0]] > 0
     }

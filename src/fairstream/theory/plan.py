@@ -19,7 +19,6 @@ import numpy as np
 import scipy.stats
 
 from fairstream.linalg import FloatArray
-from fairstream.power import FairPowerMethod
 from fairstream.theory.assumptions import PafoConstants
 
 # A valid constant of the vector Hoeffding inequality (Proposition 2, left open there): symmetrise, bound
@@ -323,8 +322,6 @@ def pafo_check(
 
 
 def _components(model: Any) -> FloatArray:
-    if isinstance(model, FairPowerMethod):
-        return model.components
     for name in ("components", "components_"):
         if hasattr(model, name):
             return np.asarray(getattr(model, name)).T

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairstream.linalg.kernels import TILE, FloatArray, centred, negative_distances, upper_tiles
+from fairstream.linalg import FloatArray
+from fairstream.linalg.kernels import TILE, centred, negative_distances, upper_tiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def removed_directions(
     U = subject.unfair_basis
     if U is None or len(U) == 0 or not comparisons:
         return ()
-    gap, mean_gap = moments.gap(*comparisons[0]), moments.mean_gap(*comparisons[0])
+    gap, mean_gap = moments.second_moment_gap(*comparisons[0]), moments.mean_gap(*comparisons[0])
     values, rotation = eigh(gap.compress(U.T.copy()))
     order = np.argsort(-np.abs(values))[:N_DIRECTIONS]
     directions = []
@@ -117,7 +117,7 @@ def _gaps(V: FloatArray, moments: GroupMoments, comparisons: Comparisons) -> tup
     mean_gaps, second_moment_gaps = [0.0], [0.0]
     for attribute, group in comparisons:
         mean_gaps.append(float(np.linalg.norm(V.T @ moments.mean_gap(attribute, group))))
-        inside = moments.gap(attribute, group).compress(V)
+        inside = moments.second_moment_gap(attribute, group).compress(V)
         second_moment_gaps.append(float(np.abs(np.linalg.eigvalsh(inside)).max()))
     return max(mean_gaps), max(second_moment_gaps)
 
