@@ -11,9 +11,10 @@ from fairstream.auditing.measure import attack as attack_module
 from fairstream.auditing.measure.attack import AttackCurve, attack
 from fairstream.auditing.measure.auc import auc_influence, standard_error
 from fairstream.auditing.measure.floors import floors
-from fairstream.auditing.measure.probes import Estimate, auc_with_variance, probe
+from fairstream.auditing.measure.probes import auc_with_variance, probe
 from fairstream.auditing.measure.rounding import rounding_leak, tiny_coefficients
 from fairstream.auditing.measure.verdict import verdict
+from fairstream.auditing.report import Estimate
 
 QUICK = ("linear", "quadratic", "boosting", "forest")
 

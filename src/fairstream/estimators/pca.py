@@ -453,8 +453,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """Return the learner that a file of this estimator describes."""
         return learner_from_state(header, arrays)
 
-    def adopt(self, learner: Learner, *, solve: bool = False) -> Self:
-        """Take over a learner in place of what was learned before.
+    def adopt(self, learner: Learner, *, solve: bool = False, subspace: FairSubspace | None = None) -> Self:
+        """Take over a learner in place of what was learned before, and its subspace if that is known.
 
         With `solve` the subspace is solved at once; a solver that refuses leaves the estimator as it was.
         """
@@ -463,7 +463,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             self.__dict__.pop("feature_names_in_", None)
             if learner.schema.feature_names is not None:
                 self.feature_names_in_ = np.array(learner.schema.feature_names, dtype=object)
-            self._learner, self._subspace = learner, None
+            self._learner, self._subspace = learner, subspace
             if solve:
                 self.subspace_  # noqa: B018
         return self

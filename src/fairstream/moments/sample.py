@@ -46,6 +46,16 @@ class SampledRows:
     weights: NDArray[np.float64]
     target: NDArray[np.float64] | None
 
+    def taken(self, rows: NDArray[np.intp]) -> SampledRows:
+        """Return some of the rows."""
+        return SampledRows(
+            self.X[rows],
+            {name: codes[rows] for name, codes in self.codes.items()},
+            self.labels,
+            self.weights[rows],
+            None if self.target is None else self.target[rows],
+        )
+
 
 class RowSample:
     """The rows of every group with the smallest hashes, at most `size` different rows a group.
@@ -151,6 +161,15 @@ class RowSample:
             for code, hashed in enumerate(present):
                 codes[name][self._groups[name] == np.uint64(hashed)] = code
         return SampledRows(self._X, codes, labels, self._weights, self._target)
+
+    def kept(self, rows: NDArray[np.bool_]) -> RowSample:
+        """Return a sample of some of the rows, in the order of `rows()`."""
+        other = copy.copy(self)
+        other._hashes, other._weights = self._hashes[rows], self._weights[rows]
+        other._X = None if self._X is None else self._X[rows]
+        other._groups = {name: group[rows] for name, group in self._groups.items()}
+        other._target = None if self._target is None else self._target[rows]
+        return other
 
     def selected(self, features: NDArray[np.intp]) -> RowSample:
         """Return the same rows with some features alone."""

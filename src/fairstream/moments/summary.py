@@ -343,6 +343,12 @@ class GroupMoments(Storable):
         other._index = self._index.restricted(groups)
         return other
 
+    def with_sample_of(self, rows: NDArray[np.bool_]) -> GroupMoments:
+        """Return the same summary with some of its sampled rows."""
+        other = self._draft()
+        other._sample = None if self._sample is None else self._sample.kept(rows)
+        return other
+
     def selected(self, features: NDArray[np.intp]) -> GroupMoments:
         """Return the summary of some features alone, in the order given; a sketch's is an approximation."""
         other = self._draft()

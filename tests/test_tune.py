@@ -1,0 +1,123 @@
+"""tune: what it chooses holds on rows it never saw, and it says so only then."""
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import roc_auc_score
+
+from fairstream import FairstreamWarning, GroupMoments
+from fairstream.auditing.tune import _places, tune
+
+KEY = b"a secret of more than sixteen bytes"
+QUICK = {"attack": "standard", "dithers": (0.0, 0.3, 0.8), "n_components": 3}
+SEARCHED = ({"constraint": "mean"}, {"constraint": "mean", "screen": 1}, {"constraint": "none"})
+
+
+def people(n_rows, seed=0):
+    """Group 1 is two-valued in one feature and shifted in another."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 2, n_rows)
+    X = rng.normal(size=(n_rows, 8)) * [3.0, 2.5, 2.0, 1.8, 1, 1, 1, 1]
+    X[group == 1, 0] = 3.0 * rng.choice([-1.0, 1.0], int(group.sum()))
+    X[:, 1] += 2.0 * group
+    return X, group, (X[:, 2] + rng.normal(size=n_rows) > 0).astype(float)
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    X, group, y = people(6_000)
+    lines = []
+    found = tune(X, {"sex": group}, y, limit=0.75, searched=SEARCHED, announce=lines.append, **QUICK)
+    return found, lines
+
+
+def leak(Z_fit, fit, Z, group):
+    attacker = HistGradientBoostingClassifier(random_state=0).fit(Z_fit, fit)
+    return roc_auc_score(group, attacker.predict_proba(Z)[:, 1])
+
+
+def test_a_tuned_limit_holds_on_new_rows(tuned):
+    found, _ = tuned
+    assert found.holds
+    subspace, dither = found.estimator.subspace_, found.chosen.dither
+    options = {"dither": dither, "key": KEY} if dither else {}
+    (X, group, _), (new, new_group, _) = people(6_000), people(6_000, seed=1)
+    fitted, scored = subspace.embed(X, **options), subspace.embed(new, **options)
+    assert leak(fitted, group, scored, new_group) <= 0.75
+    assert leak(X, group, new, new_group) > 0.95  # the control: without tuning all is told
+
+
+def test_the_winner_keeps_most_of_all_that_stay_below_the_limit(tuned):
+    found, lines = tuned
+    within = [candidate for candidate in found.candidates if candidate.leak_bound <= 0.75]
+    assert found.chosen.variance == max(candidate.variance for candidate in within)
+    assert any(candidate.leak > 0.9 for candidate in found.candidates)  # some do leak
+    assert len(lines) == len(found.candidates)
+    assert "Holds: the strongest attacker" in " ".join(found.summary())
+
+
+def test_candidates_are_a_frame_and_a_figure(tuned):
+    found, _ = tuned
+    frame = found.to_frame()
+    assert len(frame) == len(found.candidates)
+    assert frame.chosen.sum() == 1
+    assert frame.target.between(0.5, 1).all()
+    figure = found.plot()
+    assert figure.axes[0].get_xlabel() == "AUC of the strongest attacker"
+
+
+def test_to_keep_a_share_of_variance_the_least_leak_wins():
+    X, group, _ = people(4_000)
+    found = tune(X, group, keep=0.6, searched=SEARCHED, **QUICK)
+    assert found.chosen.variance >= 0.6 * found.plain_variance
+    assert found.chosen.leak == min(candidate.leak for candidate in found.candidates)
+    assert found.verdicts == {}
+
+
+def test_a_limit_that_cannot_be_kept_is_said():
+    X, group, _ = people(3_000)
+    with pytest.warns(FairstreamWarning, match=r"no candidate stays below limit=0\.51"):
+        found = tune(
+            X,
+            group,
+            limit=0.51,
+            searched=[{"constraint": "none"}],
+            dithers=(0.0,),
+            n_components=3,
+            attack="standard",
+        )
+    assert not found.holds
+
+
+def test_moments_with_a_sample_are_enough():
+    X, group, y = people(4_000)
+    moments = GroupMoments(8, sample=4_000).update(X, {"sex": group}, target=y)
+    found = tune(moments, limit=0.75, searched=SEARCHED[:2], **QUICK)
+    assert found.estimator.components_.shape == (3, 8)
+    with pytest.raises(ValueError, match="hold no sample of rows"):
+        tune(GroupMoments(8).update(X, group), limit=0.75)
+
+
+def test_rows_are_divided_by_their_values():
+    X, _, _ = people(5_000)
+    place = _places(X)
+    order = np.random.default_rng(0).permutation(5_000)
+    np.testing.assert_array_equal(_places(X[order]), place[order])
+    np.testing.assert_allclose(np.bincount(place) / 5_000, [0.7, 0.15, 0.15], atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({}, "give one of limit"),
+        ({"limit": 0.6, "keep": 0.5}, "give one of limit"),
+        ({"limit": 0.4}, "limit=0.4: give an AUC above 0.5"),
+        ({"keep": 2.0}, "keep=2.0: give a share"),
+        ({"limit": 0.6, "maximise": "speed"}, "maximise='speed' is not one of"),
+        ({"limit": 0.6, "maximise": "target"}, "needs the target: pass y"),
+    ],
+)
+def test_wishes_that_mean_nothing_are_refused(wishes, message):
+    X, group, _ = people(100)
+    with pytest.raises(ValueError, match=message):
+        tune(X, group, **wishes)
