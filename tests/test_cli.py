@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support.command import answer, run
 
 import fairstream
 from fairstream import load
@@ -26,16 +26,6 @@ from fairstream.streaming.fit import fit_source
 pa = pytest.importorskip("pyarrow")
 DOCS = Path(__file__).parents[1] / "docs"
 READING = ["--sensitive", "sex", "--target", "income", "--standardize", "--impute", "mean"]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
-def answer(*arguments):
-    return json.loads(run(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -393,8 +383,7 @@ def test_the_way_out_is_told_as_it_is_typed(folder, tmp_path):
 
 
 def test_debug_shows_the_traceback(tmp_path):
-    result = CliRunner().invoke(main, ["--debug", "inspect", str(tmp_path / "no")])
-    assert result.exit_code == 1
+    result = run("--debug", "inspect", tmp_path / "no", code=1)
     assert "Traceback (most recent call last)" in result.stderr
     assert "FileNotFoundError" in result.stderr
 

@@ -4,20 +4,13 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
+from support.command import run
 
-from fairstream.cli import main
 from fairstream.datasets import load_adult
 
 pq = pytest.importorskip("pyarrow.parquet")
 READING = ["--sensitive", "sex", "--target", "income"]
 BRIEF = ["--probe", "linear", "--sample", 800]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support.command import run
 
 import fairstream
 from fairstream.cli import main
@@ -23,12 +23,6 @@ from fairstream.cli.wording import ARGUMENTS, OPTION, RULES, Wording
 SOURCE = Path(fairstream.__file__).parent
 COMMAND = [sys.executable, "-m", "fairstream.cli"]
 DOCS = Path(__file__).parents[1] / "docs"
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def options_of(name):

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from file_damage import DAMAGES, Bomb, resealed, start_of
+from support.file_damage import DAMAGES, Bomb, resealed, start_of
 
 from fairstream import FairstreamFileError, FairStreamingPCA, GroupMoments, load, solve
 from fairstream.data.schema import Schema

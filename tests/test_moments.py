@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
-from brute_force import mean_gap, second_moment_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brute_force import mean_gap, second_moment_gap
 
 from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, solve, unfair_basis
 from fairstream.linalg import memory, principal_angles, top_eigenpairs
@@ -13,11 +13,6 @@ from fairstream.moments import sketch, summary
 from fairstream.moments.sketch import best_directions, leading_directions
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
 
 
 def make(rng, n=400, d=12, offset=0.0):

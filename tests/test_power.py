@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 import warnings
 from datetime import date
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from brute_force import largest_sine
 from sklearn.exceptions import NotFittedError
+from support.brute_force import largest_sine
+from support.memory import allocations
 from threadpoolctl import threadpool_limits
 
 from fairstream.data.blocks import Block
@@ -643,15 +643,13 @@ def test_memory_is_the_documented_formula_and_not_the_block():
     rng = np.random.default_rng(0)
     rows, sex = rng.normal(size=(500, d)), np.arange(500) % 2
     formula = 8 * d * (max(6 * m, 4 * k) + m + 1 + slice_rows(d, "float64")) + 8 * d * (5 * 2 + 7 + 2 * 3)
-    tracemalloc.start()
-    with threadpool_limits(1):  # every further thread has sums and a slice of its own
+    with allocations() as peak, threadpool_limits(1):  # every further thread has sums and a slice of its own
         method = FairPowerMethod(d, k, n_unfair=m, block_size=b, power_steps=1, random_state=0)
         for _ in range(2 * b // 500):
             method.update(rows, sex)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+        used = peak()
     assert method.rows_missing == 0
-    assert peak < 1.2 * formula < 8 * d * b / 10
+    assert used < 1.2 * formula < 8 * d * b / 10
 
 
 # Resuming ---------------------------------------------------------------------------------------------

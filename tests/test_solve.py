@@ -3,9 +3,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from brute_force import fair_pca, largest_sine, unfair_columns
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.brute_force import fair_pca, largest_sine, unfair_columns
+from support.command import run
 
 from fairstream import (
     FairStreamingPCA,
@@ -423,14 +424,8 @@ def test_a_frontier_that_falls_is_silent(adult_moments):
 
 
 def test_the_command_line_shows_that_a_frontier_rises_again(adult_moments, tmp_path):
-    from click.testing import CliRunner
-
-    from fairstream.cli.commands import main
-
     adult_moments.save(tmp_path / "adult.moments")
-    asked = ["frontier", str(tmp_path / "adult.moments"), "-k", "10", "-m", "9", "--directions", "relative"]
-    shown = CliRunner().invoke(main, asked)
-    assert shown.exit_code == 0
+    shown = run("frontier", tmp_path / "adult.moments", "-k", 10, "-m", 9, "--directions", "relative")
     assert "Warning: the covariance gap of 'race' rises again" in shown.stderr
 
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from brute_force import largest_sine
+from support.brute_force import largest_sine
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fairstream import FairPowerMethod, FairStreamingPCA, GroupMoments
