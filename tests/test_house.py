@@ -118,6 +118,15 @@ def test_a_contract_names_every_module_of_its_package_once(contract):
     assert contract["exhaustive"]
 
 
+def test_the_guide_for_contributors_shows_every_room():
+    guide = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+) \|", guide, flags=re.MULTILINE)
+    shown = {
+        name.removesuffix("/").removesuffix(".py") for row in rows for name in re.findall(r"`([^`]+)`", row)
+    }
+    assert shown - {"src/fairstream"} == {name for name in members(SOURCE) if not is_private(name)}
+
+
 def shadowed_modules(package):
     """The modules of a package that its __init__ hides behind a function or class of the same name."""
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
