@@ -269,6 +269,7 @@ def test_whole_steps_take_no_checkpoint(source, tmp_path):
         fit_source(source, FairImagePCA(4, solver="power"), checkpoint=tmp_path / "checkpoints")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "shape"),
     [
@@ -751,6 +752,7 @@ def faces(root, n, **options):
     return open_source(root / "img_align_celeba.zip", names=names, **table, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "options", "how"),
     [

@@ -30,7 +30,7 @@ from fairstream.streaming.checkpoint import CheckpointFolder
 from fairstream.streaming.fit import fit_source
 from fairstream.streaming.signals import FitInterrupted, signals_held_back
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")]
 
 KILLS = 8  # of each solver, at random moments
 SOLVERS = ("exact", "sketch", "power")

@@ -439,6 +439,7 @@ def long_fit(tmp_path_factory):
     return [*COMMAND, "fit", *data]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_write_a_checkpoint_and_say_so_in_the_exit_code(long_fit, tmp_path, number, code):
     arguments = [
@@ -468,6 +469,7 @@ def test_signals_write_a_checkpoint_and_say_so_in_the_exit_code(long_fit, tmp_pa
         assert load(tmp_path / "model").n_rows == 6_000
 
 
+@pytest.mark.slow
 def test_in_a_pipe_it_is_quiet(folder, tmp_path):
     arguments = ["fit", folder / "adult.parquet", *READING, "-k", "2", "-o", tmp_path / "m", "--json"]
     done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=True)

@@ -289,6 +289,7 @@ def slow(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stopped_transform_leaves_no_draft_and_says_so(slow, tmp_path, number, code):
     out = tmp_path / "z.npy"
@@ -305,6 +306,7 @@ def test_a_stopped_transform_leaves_no_draft_and_says_so(slow, tmp_path, number,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_while_importing_is_quiet_and_130(tmp_path):
     # A module that the command imports and that takes long, told apart by a file that it makes.
@@ -324,6 +326,7 @@ def test_ctrl_c_while_importing_is_quiet_and_130(tmp_path):
     assert errors == ""
 
 
+@pytest.mark.slow
 def test_importing_the_library_leaves_ctrl_c_alone():
     code = "import signal, fairstream; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -98,6 +98,7 @@ def streaming(seed=0, **options):
 # Fixed points -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constraint", ["none", "mean", "covariance", "all"])
 @pytest.mark.parametrize("attributes", ["binary", "three groups", "two attributes"])
 def test_full_data_steps_reach_the_dense_solution(constraint, attributes):
@@ -186,6 +187,7 @@ def test_negative_eigenvalues_count_by_size_where_oja_loses_them():
 # Statistics -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_streaming_error_falls_with_the_root_of_the_block_size():
     d, sizes, repeats = 8, np.array([250, 1000, 4000, 16000]), 24
     scales = scales_of_groups(2, d)
@@ -327,6 +329,7 @@ def test_rows_of_any_number_type(dtype):
     np.testing.assert_allclose(native.components, cast.components, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_float32_stays_float32_orthogonal_and_close_to_float64():
     X, a = sample(3000)
     single, double = streaming(dtype="float32"), streaming()

@@ -71,6 +71,7 @@ def test_audit_is_the_function_however_it_is_imported():
     assert fairstream.audit is audit is same
 
 
+@pytest.mark.slow
 def test_importing_fairstream_imports_no_classifiers():
     """The control: an audit does."""
     command = (

@@ -18,10 +18,11 @@ from fairstream import FairStreamingPCA
 from fairstream.auditing import audit
 from fairstream.auditing.measure import downstream
 
-pytestmark = pytest.mark.skipif(
-    EXECUTABLE is None or sys.platform == "win32",
-    reason="no chromium on this machine: apt-get install chromium",
-)
+NO_BROWSER = EXECUTABLE is None or sys.platform == "win32"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(NO_BROWSER, reason="no chromium on this machine: apt-get install chromium"),
+]
 
 SCRIPT = "<script>document.title='owned'</script>"
 QUOTES = "\"'><img src=x onerror=document.title='owned'>"
