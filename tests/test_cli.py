@@ -311,6 +311,7 @@ def test_unfair_directions_per_attribute(folder, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch):
     monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
     output = run("demo", "--folder", tmp_path / "demo").stdout

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+WHOLE = (ROOT / "docs").is_dir()  # a source distribution has the readme alone
+PAGES = [
+    ROOT / "README.md",
+    *([ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))] if WHOLE else []),
+]
 PYTHON = re.compile(
     r"(?:^<!-- not run: (?P<reason>.+) -->\n)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -90,7 +94,7 @@ def test_code_is_marked_as_python_wherever_it_is():
 
 def test_every_block_that_is_not_run_says_why():
     reasons = {page.name: reason for page in PAGES for _, reason in blocks_of(page) if reason}
-    assert set(reasons) == {"scaling.md"}
+    assert set(reasons) <= {"scaling.md"}
 
 
 def test_the_first_block_nulls_what_it_says():
@@ -129,6 +133,7 @@ def test_names_of_the_package_exist(page):
     assert not [name for name in sorted(names) if not exists(name)]
 
 
+@pytest.mark.skipif(not WHOLE, reason="docs/ is not part of this copy")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_of_the_project_exist(page):
     """Paths from the root, from the page, or from the package."""
