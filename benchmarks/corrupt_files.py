@@ -21,7 +21,7 @@ import numpy as np
 from fairstream import FairstreamFileError, FairStreamingPCA, GroupMoments, load, solve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from file_damage import DAMAGES, Bomb
+from support.file_damage import DAMAGES, Bomb
 
 SMALL_CHANGE = 32_768  # the interpreter's own: file buffer, messages
 

@@ -4,17 +4,18 @@ import io
 import json
 import os
 import pickle
-import tracemalloc
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from brute_force import largest_sine, mean_gap
-from click.testing import CliRunner
-from file_damage import DAMAGES, resealed, start_of
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.bits import assert_same_bits
+from support.brute_force import largest_sine, mean_gap
+from support.command import run
+from support.file_damage import DAMAGES, resealed, start_of
+from support.memory import peak_of
 from test_sklearn_contract import row_labels
 
 from fairstream import (
@@ -29,7 +30,6 @@ from fairstream import (
     solve,
 )
 from fairstream.auditing import audit
-from fairstream.cli import main
 from fairstream.cli.describe import inspect_file
 from fairstream.streaming.dask import fit_dask
 from fairstream.streaming.embed import embed_source, open_like
@@ -269,15 +269,7 @@ def test_whole_steps_take_no_checkpoint(source, tmp_path):
         fit_source(source, FairImagePCA(4, solver="power"), checkpoint=tmp_path / "checkpoints")
 
 
-def peak_of(action):
-    tracemalloc.start()
-    try:
-        result = action()
-        return tracemalloc.get_traced_memory()[1], result
-    finally:
-        tracemalloc.stop()
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "shape"),
     [
@@ -462,15 +454,6 @@ def test_scikit_learn_common_checks(estimator, check):
 
 
 # Files --------------------------------------------------------------------------------------------
-
-
-def assert_same_bits(one, two):
-    (header, arrays), (header_two, arrays_two) = one.to_state(), two.to_state()
-    assert json.dumps(header, default=dict) == json.dumps(header_two, default=dict)
-    assert arrays.keys() == arrays_two.keys()
-    for name, array in arrays.items():
-        assert array.dtype == arrays_two[name].dtype
-        assert array.tobytes() == arrays_two[name].tobytes(), name
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -661,12 +644,6 @@ def archive(images, tmp_path_factory):
     return folder
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
 def test_the_command_line_fits_and_uses_channels(images, archive, tmp_path):
     X, glasses, _ = images
     labels = ["--attributes", archive / "list.txt", "-s", "Eyeglasses"]
@@ -775,6 +752,7 @@ def faces(root, n, **options):
     return open_source(root / "img_align_celeba.zip", names=names, **table, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "options", "how"),
     [

@@ -9,12 +9,13 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-import fit_worker
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
-from file_damage import resealed, start_of
+from support import fit_worker
+from support.bits import assert_same_bits
+from support.file_damage import resealed, start_of
 from threadpoolctl import threadpool_limits
 
 from fairstream import FairstreamFileError, FairStreamingPCA, FairstreamWarning, GroupMoments, load
@@ -29,7 +30,7 @@ from fairstream.streaming.checkpoint import CheckpointFolder
 from fairstream.streaming.fit import fit_source
 from fairstream.streaming.signals import FitInterrupted, signals_held_back
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")]
 
 KILLS = 8  # of each solver, at random moments
 SOLVERS = ("exact", "sketch", "power")
@@ -39,7 +40,7 @@ SOLVERS = ("exact", "sketch", "power")
 def processes():
     """Processes that start quickly: one server imports everything, each process is forked from it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fit_worker", "fairstream.streaming.fit"])
+    context.set_forkserver_preload(["support.fit_worker", "fairstream.streaming.fit"])
     return context
 
 
@@ -60,14 +61,6 @@ def start(processes, folder, output, solver, target=fit_worker.fit_to_file, **ho
     process.start()
     assert started.wait(120)
     return process, time.monotonic()
-
-
-def assert_same_bits(one, two):
-    (header, arrays), (header_two, arrays_two) = one.to_state(), two.to_state()
-    assert header == header_two
-    for name, array in arrays.items():
-        assert array.tobytes() == arrays_two[name].tobytes(), name
-    np.testing.assert_array_equal(one.components_, two.components_)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support.command import answer, run
 
 import fairstream
 from fairstream import load
@@ -26,16 +26,6 @@ from fairstream.streaming.fit import fit_source
 pa = pytest.importorskip("pyarrow")
 DOCS = Path(__file__).parents[1] / "docs"
 READING = ["--sensitive", "sex", "--target", "income", "--standardize", "--impute", "mean"]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
-def answer(*arguments):
-    return json.loads(run(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -321,6 +311,7 @@ def test_unfair_directions_per_attribute(folder, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch):
     monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
     output = run("demo", "--folder", tmp_path / "demo").stdout
@@ -393,8 +384,7 @@ def test_the_way_out_is_told_as_it_is_typed(folder, tmp_path):
 
 
 def test_debug_shows_the_traceback(tmp_path):
-    result = CliRunner().invoke(main, ["--debug", "inspect", str(tmp_path / "no")])
-    assert result.exit_code == 1
+    result = run("--debug", "inspect", tmp_path / "no", code=1)
     assert "Traceback (most recent call last)" in result.stderr
     assert "FileNotFoundError" in result.stderr
 
@@ -450,6 +440,7 @@ def long_fit(tmp_path_factory):
     return [*COMMAND, "fit", *data]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_write_a_checkpoint_and_say_so_in_the_exit_code(long_fit, tmp_path, number, code):
     arguments = [
@@ -479,6 +470,7 @@ def test_signals_write_a_checkpoint_and_say_so_in_the_exit_code(long_fit, tmp_pa
         assert load(tmp_path / "model").n_rows == 6_000
 
 
+@pytest.mark.slow
 def test_in_a_pipe_it_is_quiet(folder, tmp_path):
     arguments = ["fit", folder / "adult.parquet", *READING, "-k", "2", "-o", tmp_path / "m", "--json"]
     done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=True)

@@ -4,20 +4,13 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
+from support.command import run
 
-from fairstream.cli import main
 from fairstream.datasets import load_adult
 
 pq = pytest.importorskip("pyarrow.parquet")
 READING = ["--sensitive", "sex", "--target", "income"]
 BRIEF = ["--probe", "linear", "--sample", 800]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +26,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_audit_writes_what_it_is_asked_for(folder):
     files = [folder / name for name in ("report.json", "report.html", "report.md")]
     result = run(
@@ -49,6 +43,7 @@ def test_audit_writes_what_it_is_asked_for(folder):
     assert files[2].read_text().startswith("# ")
 
 
+@pytest.mark.slow
 def test_auditing_the_rows_of_the_fit_is_said_first(folder):
     result = run("audit", folder / "fair.safetensors", folder / "seen.parquet", *READING, *BRIEF)
     assert "train" in result.stdout.splitlines()[0]
@@ -62,6 +57,7 @@ def test_two_models_of_one_name_are_refused(folder):
     assert "rename one of the files" in result.output
 
 
+@pytest.mark.slow
 def test_the_report_calls_the_model_by_the_name_it_is_given(folder):
     how = ["audit", folder / "fair.safetensors", folder / "unseen.parquet", *READING, *BRIEF]
     assert "\nfair: " in "\n" + run(*how).stdout

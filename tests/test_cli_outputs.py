@@ -7,7 +7,7 @@ import zipfile
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support.command import run
 
 from fairstream import FairStreamingPCA, load, open_source
 from fairstream.cli import main
@@ -15,12 +15,6 @@ from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputP
 from fairstream.streaming.embed import embed_source, erase_source
 
 N, D = 240, 6
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support.command import run
 
 import fairstream
 from fairstream.cli import main
@@ -23,12 +23,6 @@ from fairstream.cli.wording import ARGUMENTS, OPTION, RULES, Wording
 SOURCE = Path(fairstream.__file__).parent
 COMMAND = [sys.executable, "-m", "fairstream.cli"]
 DOCS = Path(__file__).parents[1] / "docs"
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def options_of(name):
@@ -295,6 +289,7 @@ def slow(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stopped_transform_leaves_no_draft_and_says_so(slow, tmp_path, number, code):
     out = tmp_path / "z.npy"
@@ -311,6 +306,7 @@ def test_a_stopped_transform_leaves_no_draft_and_says_so(slow, tmp_path, number,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_while_importing_is_quiet_and_130(tmp_path):
     # A module that the command imports and that takes long, told apart by a file that it makes.
@@ -330,6 +326,7 @@ def test_ctrl_c_while_importing_is_quiet_and_130(tmp_path):
     assert errors == ""
 
 
+@pytest.mark.slow
 def test_importing_the_library_leaves_ctrl_c_alone():
     code = "import signal, fairstream; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     subprocess.run([sys.executable, "-c", code], check=True)

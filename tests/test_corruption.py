@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from file_damage import DAMAGES, Bomb, resealed, start_of
+from support.file_damage import DAMAGES, Bomb, resealed, start_of
 
 from fairstream import FairstreamFileError, FairStreamingPCA, GroupMoments, load, solve
 from fairstream.data.schema import Schema
@@ -182,6 +182,7 @@ def test_a_file_of_empty_arrays_is_refused_within_twice_its_size(originals, tmp_
     assert seconds < 2
 
 
+@pytest.mark.slow
 def test_a_header_of_many_small_values_is_refused_within_twice_its_size(originals, tmp_path):
     about, table = start_of(originals[2])
     about["state"]["feature_names"] = [[] for _ in range(3_000_000)]

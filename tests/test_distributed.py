@@ -36,6 +36,7 @@ from fairstream.streaming.dask import fit_dask  # noqa: E402
 from fairstream.streaming.dask.partitioning import partition  # noqa: E402
 from fairstream.streaming.dask.reducing import FAN_IN, WINDOW, reduce_parts  # noqa: E402
 
+pytestmark = pytest.mark.slow
 N_ROWS, N_FEATURES = 2_000, 12
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 import sklearn
-from brute_force import largest_sine
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -16,15 +15,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support.brute_force import largest_sine
 
 from fairstream import FairStreamingPCA, FairstreamWarning, NotEnoughGroupsError
 from fairstream.auditing.measure.metrics import explained_variance_ratio
 from fairstream.datasets import paper_split
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
 
 
 @pytest.fixture

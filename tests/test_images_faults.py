@@ -71,6 +71,7 @@ def make_endless(path):
     path.symlink_to("/dev/zero")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes and devices")
 @pytest.mark.parametrize("name", ["a.jpg", "z.jpg"], ids=["first", "last"])
 @pytest.mark.parametrize("make", [make_pipe, make_endless], ids=["pipe", "link to a device"])
@@ -91,6 +92,7 @@ def test_a_link_to_a_regular_file_is_followed(tmp_path):
     np.testing.assert_array_equal(block.X[0].reshape(3, 12, 10), GOOD.transpose(2, 0, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 def test_an_archive_that_is_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a.zip")
@@ -121,6 +123,7 @@ def test_zeros_packed_small_are_not_unpacked(tmp_path):
     assert (sum(block.n_rows for block in source), source.skipped) == (1, ("a_bomb.png",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "message"), [(24, "it has 4,294,967,294 bytes"), (20, "says that it takes 4,294,967,294 bytes")]
 )

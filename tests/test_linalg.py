@@ -14,11 +14,6 @@ from fairstream.linalg import (
 from fairstream.linalg.symmetric import SymmetricOperator, plus_rank_one
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
 def test_orthonormalise_drops_what_earlier_columns_span(rng):
     A = rng.normal(size=(9, 3))
     dependent = np.hstack([A, -1e-6 * A[:, :1], A @ [[1.0], [2.0], [3.0]], np.zeros((9, 1))])

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
-from brute_force import mean_gap, second_moment_gap
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brute_force import mean_gap, second_moment_gap
 
 from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, solve, unfair_basis
 from fairstream.linalg import memory, principal_angles, top_eigenpairs
@@ -13,11 +13,6 @@ from fairstream.moments import sketch, summary
 from fairstream.moments.sketch import best_directions, leading_directions
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
 
 
 def make(rng, n=400, d=12, offset=0.0):
@@ -353,7 +348,7 @@ def test_a_cut_in_which_the_groups_add_nothing_new(rng):
     moments.update(labelled, [0, 0, 1, 1])
     for _ in range(4):
         moments.update(rng.normal(size=(50, 60)) * (np.arange(60) > 0), [None] * 50)
-    basis = moments._scatter.basis
+    basis = moments.to_state()[1]["basis"]
     assert np.abs(basis @ basis.T - np.eye(len(basis))).max() < 1e-10
 
 
@@ -379,9 +374,9 @@ def test_sparse_rows_equal_to_the_mean_bring_no_direction(rng, dtype):
         moments = GroupMoments(40, rank=11, dtype=dtype)
         for weight in (3.0, 0.7, 2.0):  # each lies at the running mean, to rounding
             moments.update(sp.csr_array(row), [0], [weight])
-        assert len(moments._scatter.basis) == 0
+        assert len(moments.to_state()[1]["basis"]) == 0
         assert moments.update(sp.csr_array(row + 1), [1], [1.0]).total_variance > 0
-        assert len(moments._scatter.basis) == 1
+        assert len(moments.to_state()[1]["basis"]) == 1
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -514,7 +509,7 @@ def test_sparse_float32_rows_far_from_zero_are_sketched_like_dense_ones(offset):
     for moments in (dense, sparse):
         V = fair_components(moments, np.zeros((300, 0)), 1)[0].astype(float)
         assert abs(float((V.T @ leading)[0, 0])) > 0.999
-    B = sparse._scatter.basis.astype(float)
+    B = sparse.to_state()[1]["basis"].astype(float)
     assert np.abs(B @ B.T - np.eye(len(B))).max() < 1e-4
 
 

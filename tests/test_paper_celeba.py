@@ -73,6 +73,7 @@ def test_probes_see_what_is_there_and_nothing_else(kind):
     assert probe_auc(kind, telling[0], labels, telling[1], true)[0] > 0.9
 
 
+@pytest.mark.slow
 def test_quick_run_writes_tables_plots_and_no_face(tmp_path):
     if not (DATA / "celeba").is_dir():
         pytest.skip("no CelebA: set FAIRSTREAM_DATA to the folder that holds celeba/")

@@ -151,6 +151,7 @@ def test_the_page_is_in_step_with_the_results():
 QUICK = [(name, split) for name in ("german", "compas") for split in range(3)] + [("adult", 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "split"), QUICK)
 def test_recomputed_cells_have_not_moved(name, split):
     """What `make paper-quick` does; of Adult, which takes most of its time, one split."""

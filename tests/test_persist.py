@@ -4,13 +4,13 @@ import datetime
 import json
 import os
 import threading
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from file_damage import resealed, start_of
 from sklearn.exceptions import NotFittedError
+from support.file_damage import resealed, start_of
+from support.memory import peak_of
 
 import fairstream
 from fairstream import FairstreamFileError, FairStreamingPCA, FairSubspace, GroupMoments, load, solve
@@ -357,12 +357,7 @@ def test_loading_takes_no_more_than_twice_the_file(tmp_path):
     GroupMoments(400).update(np.random.default_rng(0).normal(size=(50, 400)), {"sex": ["f", "m"] * 25}).save(
         path
     )
-    tracemalloc.start()
-    try:
-        held = load(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak, held = peak_of(lambda: load(path))
     assert held.n_rows == 50
     assert peak <= 2 * path.stat().st_size
 

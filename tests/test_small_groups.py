@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command import answer, run
 
 from fairstream import (
     FairImagePCA,
@@ -21,7 +21,6 @@ from fairstream import (
     open_source,
     solve,
 )
-from fairstream.cli import main
 from fairstream.cli.describe import inspect_file
 from fairstream.data.small_groups import withheld_groups
 from fairstream.files.format import read_file
@@ -318,14 +317,13 @@ def test_the_command_line_prints_what_the_file_holds(tmp_path):
     frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(D)]).assign(sex=sex)
     data, model = tmp_path / "data.csv", tmp_path / "model"
     frame.to_csv(data, index=False)
-    run = CliRunner().invoke(main, ["fit", str(data), "-s", "sex", "-k", "1", "-o", str(model), "--json"])
-    shown = json.loads(run.stdout)
-    assert "sex='x' (2 rows)" in run.stderr
+    fit = run("fit", data, "-s", "sex", "-k", 1, "-o", model, "--json")
+    shown = json.loads(fit.stdout)
+    assert "sex='x' (2 rows)" in fit.stderr
     assert shown["withheld_groups"] == {"sex": ["f", "x"]}
-    read = json.loads(CliRunner().invoke(main, ["inspect", str(model), "--json"]).stdout)
+    read = answer("inspect", model)
     assert shown["groups"] == read["groups"]
     assert shown["withheld_groups"] == read["withheld_groups"]
     moments = tmp_path / "moments"
-    CliRunner().invoke(main, ["moments", str(data), "-s", "sex", "-o", str(moments)])
-    run = CliRunner().invoke(main, ["inspect", str(moments)])
-    assert CAUTION.replace("1 row", "2 rows") in run.stdout
+    run("moments", data, "-s", "sex", "-o", moments)
+    assert CAUTION.replace("1 row", "2 rows") in run("inspect", moments).stdout

@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from support.command import run
 
 from fairstream import fit_source
 from fairstream.data import open_source
@@ -74,15 +75,9 @@ def test_a_key_can_be_the_sensitive_attribute(tmp_path, pattern):
 
 
 def test_the_command_line_finds_a_key(tmp_path):
-    from click.testing import CliRunner
-
-    from fairstream.cli import main
-
     path = partitioned(tmp_path / "hive")
     model = tmp_path / "model.safetensors"
-    arguments = ["fit", str(path), "-s", "race", "-k", "2", "-o", str(model)]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
+    run("fit", path, "-s", "race", "-k", 2, "-o", model)
     assert model.exists()
 
 

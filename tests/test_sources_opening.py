@@ -78,6 +78,7 @@ def test_a_misspelt_option_raises():
         open_source(np.eye(3), standardise=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "data", "extra"),
     [("pyarrow", "a.csv", "tables"), ("h5py", "a.h5", "stores"), ("zarr", "a.zarr", "stores")],
@@ -93,6 +94,7 @@ def test_a_missing_package_names_its_extra(tmp_path, package, data, extra):
     assert f"fairstream[{extra}]" in ran.stderr
 
 
+@pytest.mark.slow
 def test_sources_need_no_extra_for_arrays():
     extras = ["pyarrow", "pandas", "polars", "h5py", "zarr", "PIL", "simplejpeg"]
     code = f"import sys; sys.modules |= dict.fromkeys({extras}); "

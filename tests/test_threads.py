@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from brute_force import largest_sine
+from support.brute_force import largest_sine
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fairstream import FairPowerMethod, FairStreamingPCA, GroupMoments
@@ -224,6 +224,7 @@ print("done" if os.waitpid(child, 0)[1] == 0 else "failed")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [ENDING, FORKING], ids=["at the end", "after a fork"])
 def test_work_is_done_where_there_are_no_helpers(script):
     if script is FORKING and not hasattr(os, "fork"):

@@ -48,7 +48,7 @@ def parameters(solver):
 
 
 def fit_to_file(folder, output, solver, started, pause=PAUSE, every=100):
-    """Fit with checkpoints in `folder`, going on where an earlier process was killed; save to `output`."""
+    """Fit with checkpoints in `folder`, resuming if an earlier process was killed; save to `output`."""
     with threadpool_limits(1):
         source = Slow(labelled_source(), pause)
         started.set()
