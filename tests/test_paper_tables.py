@@ -172,7 +172,7 @@ def test_a_moved_cell_is_seen(monkeypatch):
         uci_methods, "ours", lambda split, k, m, **options: honest(split, k, m + bool(m), **options)
     )
     moved = {cell.method for cell in uci_check.compare_split("german", 0, (2,)) if cell.moved}
-    assert moved == {f"Ours ({kind}, m={m})" for kind in ("exact", "sketch", "relative") for m in (10, 25)}
+    assert moved == {f"Ours ({kind}, m={m})" for kind in ("exact", "sketch") for m in (10, 25)}
 
 
 def test_the_start_is_that_of_jax():
