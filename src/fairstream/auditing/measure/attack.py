@@ -1,0 +1,500 @@
+"""How well the strongest attacker reads the group off an embedding, and whether more rows would help it.
+
+A probe fitted on few rows understates what leaks. Here several families of attackers are fitted, each in
+several settings; validation on fitting rows chooses the setting of each family, and the strongest attacker:
+one family, or a blend of the best two or three (the mean of their log-odds). It is then fitted on all fitting
+rows and scored once, on rows that no choice has seen. So its interval needs no correction for having been
+chosen as the best of many.
+
+If the fitting rows are the embedding's own training rows, a constraint has removed the gap of all of them
+together: what one part of them shows, another part shows the other way round. So the validation AUC of a
+linear attacker can be below 0.5 there, and on few rows validation understates all attackers.
+
+The curve shows the strongest attacker with half, a quarter, an eighth and a sixteenth of the rows. Its trend
+is read off the last doubling, compared on the same scored rows: "rising" if the AUC grew by `RISE` or more
+and the interval of the growth lies above 0; "flat" if that interval lies below `LEVEL_OFF`; "unclear"
+otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import StratifiedKFold
+
+from fairstream.auditing.measure.attackers import ATTACKERS, FAMILIES, Attacker
+from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
+from fairstream.auditing.measure.probes import Estimate, one_thread
+
+FloatArray = NDArray[np.floating[Any]]
+Codes = NDArray[np.intp]
+Progress = Callable[[int, int], object]
+Fold = tuple[FloatArray, Codes]
+
+N_FOLDS = 5
+LEAST_ROWS = 10  # of a group, to attack it at all
+STANDARD_ROWS = 8_000
+FEW_ROWS = 3_000  # below this, one validation part is too small to choose by
+MOST_BLENDED = 3
+CURVE_POINTS = 5
+SMALLEST_POINT = 100
+RISE = 0.005
+LEVEL_OFF = 0.01
+
+TRENDS = {
+    "rising": "still rising: an attacker with more rows would learn more",
+    "flat": "flat: more rows of this kind would tell these attackers little more",
+    "unclear": "unclear: too few rows to say whether an attacker with more of them would learn more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttackerResult:
+    """What one attacker reads.
+
+    `auc` is one-versus-rest, averaged over the groups if there are more than two, and `standard_error` is
+    that of its value. `n_rows` is the number of rows the attacker was fitted on. `validation_auc` is what it
+    was chosen by, on rows that are not scored here.
+    """
+
+    name: str
+    setting: str
+    n_rows: int
+    auc: Estimate
+    standard_error: float
+    validation_auc: float
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The strongest attacker's AUC after fitting on `n_rows` rows."""
+
+    n_rows: int
+    auc: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class AttackCurve:
+    """The strongest attacker's AUC over the number of rows it was fitted on.
+
+    `gain` is the growth over the last doubling of the rows, None if there are too few rows to halve them.
+    """
+
+    points: tuple[CurvePoint, ...]
+    gain: Estimate | None
+    trend: str
+
+    @property
+    def sentence(self) -> str:
+        """What the trend means."""
+        return TRENDS[self.trend]
+
+
+@dataclass(frozen=True, slots=True)
+class AttackResult:
+    """The strongest attacker, every family it was chosen from, and the curve over the rows it was given.
+
+    `n_fit` is the number of rows with a known group that attackers could be fitted on (in one fold, if
+    cross-validated), `n_scored` of those they were scored on. Rows without a known group (`n_unknown`,
+    `n_unknown_fit`) can neither be learned from nor scored. `n_folds` is 1 if fitting rows were given.
+    """
+
+    strongest: AttackerResult
+    attackers: tuple[AttackerResult, ...]
+    curve: AttackCurve
+    strength: str
+    n_groups: int
+    n_fit: int
+    n_scored: int
+    n_unknown: int
+    n_unknown_fit: int
+    n_folds: int
+    level: float
+
+
+def attack(
+    Z: ArrayLike,
+    codes: ArrayLike,
+    *,
+    fit: tuple[ArrayLike, ArrayLike] | None = None,
+    strength: str = "standard",
+    families: Iterable[str] = FAMILIES,
+    level: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> AttackResult:
+    """Attack an embedding by the strongest of several families of classifiers.
+
+    Parameters
+    ----------
+    Z : array of shape (n, k)
+        The embedding of the scored rows, which the embedding was not fitted on.
+    codes : array of shape (n,)
+        The group of each row, as codes 0, 1, ...; -1 means unknown.
+    fit : (array of shape (n_fit, k), array of shape (n_fit,)), optional
+        Rows that an attacker may have, and their groups: for instance the embedding's own training rows.
+        Without them, the scored rows are attacked in five folds, and all choices are made inside each fold.
+    strength : {"standard", "strong"}
+        "strong" fits on all rows, in more and larger settings. "standard" fits on at most 8,000 rows.
+    families : iterable of str
+        Any of "linear", "quadratic", "kernel", "boosting", "forest", "network".
+    level : float
+        Confidence level of the intervals.
+    seed : int
+        Seed of folds and attackers. The result does not depend on the number of threads.
+    progress : callable, optional
+        Called as `progress(fits_done, fits_in_all)`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> codes = np.arange(300) % 2
+    >>> Z = rng.normal(size=(300, 2)) * np.where(codes, 4.0, 1.0)[:, None]
+    >>> result = attack(Z, codes, families=["linear", "quadratic"])
+    >>> result.strongest.name, result.strongest.auc.low > 0.8
+    ('quadratic', True)
+    """
+    candidates = _candidates(strength, families)
+    if not 0.5 <= level < 1:
+        raise ValueError(f"level is {level!r}: pass a confidence level such as 0.95")
+    scored_Z, labels, n_unknown = _known("Z", "codes", Z, codes)
+    if fit is None:
+        fit_Z, fit_labels, n_unknown_fit = scored_Z, labels, 0
+    else:
+        fit_Z, fit_labels, n_unknown_fit = _known("fit[0]", "fit[1]", *fit)
+    present = _common_groups(labels, fit_labels, fit_Z.shape[1], scored_Z.shape[1])
+    scored, fitted = np.searchsorted(present, labels), np.searchsorted(present, fit_labels)
+    folds: list[tuple[Any, Any]]
+    if fit is None:
+        kept = StratifiedKFold(N_FOLDS, shuffle=True, random_state=seed)
+        folds = list(kept.split(scored_Z, scored))
+    else:
+        folds = [(slice(None), slice(None))]
+    most_rows = STANDARD_ROWS if strength == "standard" else None
+    rounds = []
+    for number, (fit_rows, score_rows) in enumerate(folds):
+        rows = (fit_Z[fit_rows], fitted[fit_rows], scored_Z[score_rows])
+        tick = None if progress is None else _tick(progress, number, len(folds))
+        outcome = _attack_once(*rows, candidates, most_rows, seed, tick)
+        rounds.append((outcome, scored[score_rows]))
+    curve, strongest = _curve(rounds, level), _strongest(rounds, level)
+    return AttackResult(
+        strongest=strongest,
+        attackers=tuple(_family_result(family, rounds, level) for family in rounds[0][0].chosen),
+        curve=curve,
+        strength=strength,
+        n_groups=len(present),
+        n_fit=min(len(fitted[fit_rows]) for fit_rows, _ in folds),
+        n_scored=len(scored),
+        n_unknown=n_unknown,
+        n_unknown_fit=n_unknown_fit,
+        n_folds=len(folds),
+        level=level,
+    )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What one set of fitting rows leads to: log-odds of the scored rows, and how they were chosen."""
+
+    chosen: dict[str, Attacker]
+    validation: dict[str, float]
+    n_rows: dict[str, int]
+    scores: dict[str, FloatArray]
+    members: tuple[str, ...]
+    blend_validation: float
+    curve: dict[int, FloatArray]
+
+    @property
+    def strongest(self) -> FloatArray:
+        return _blend(self.scores[family] for family in self.members)
+
+    @property
+    def name(self) -> str:
+        return self.members[0] if len(self.members) == 1 else f"blend of {' and '.join(self.members)}"
+
+
+def _attack_once(
+    Z_fit: FloatArray,
+    codes_fit: Codes,
+    Z: FloatArray,
+    candidates: tuple[Attacker, ...],
+    most_rows: int | None,
+    seed: int,
+    tick: Progress | None,
+) -> _Round:
+    order = _stratified_order(codes_fit, seed)[:most_rows]
+    Z_fit, codes_fit = Z_fit[order], codes_fit[order]
+    candidates = tuple(attacker for attacker in candidates if attacker.least_rows <= len(order))
+    sizes = _curve_sizes(codes_fit)
+    splits = _validation_splits(codes_fit, seed)
+    families = list(dict.fromkeys(attacker.family for attacker in candidates))
+    counter = _Counter(len(candidates) * len(splits) + len(families) + len(sizes) - 1, tick)
+
+    def trial(attacker: Attacker, rows: Codes, held: Codes) -> FloatArray:
+        rows = rows[: attacker.most_rows]
+        return attacker.log_odds(Z_fit[rows], codes_fit[rows], Z_fit[held], seed, trial=True)
+
+    def refit(attacker: Attacker, n_rows: int) -> FloatArray:
+        n_rows = min(n_rows, attacker.most_rows or n_rows)
+        return attacker.log_odds(Z_fit[:n_rows], codes_fit[:n_rows], Z, seed)
+
+    tried = _run([(trial, attacker, *split) for attacker in candidates for split in splits], counter)
+    held_codes = [codes_fit[held] for _, held in splits]
+    trials = [tried[start : start + len(splits)] for start in range(0, len(tried), len(splits))]
+    chosen: dict[str, Attacker] = {}
+    validation: dict[str, float] = {}
+    held_scores: dict[str, list[FloatArray]] = {}
+    for attacker, scores in zip(candidates, trials, strict=True):
+        auc = _mean_auc(scores, held_codes)
+        if auc > validation.get(attacker.family, -1.0):
+            chosen[attacker.family], validation[attacker.family] = attacker, auc
+            held_scores[attacker.family] = scores
+    ranked = sorted(families, key=lambda family: -validation[family])
+    members, blend_validation = _choose(ranked, held_scores, held_codes)
+
+    def smaller(n_rows: int) -> FloatArray:
+        return _blend(refit(chosen[family], n_rows) for family in members)
+
+    jobs: list[tuple[Any, ...]] = [(refit, chosen[family], len(order)) for family in ranked]
+    jobs += [(smaller, size) for size in sizes[-2::-1]]
+    done = _run(jobs, counter)
+    scores_of = dict(zip(ranked, done[: len(ranked)], strict=True))
+    return _Round(
+        chosen={family: chosen[family] for family in families},
+        validation=validation,
+        n_rows={family: min(len(order), chosen[family].most_rows or len(order)) for family in families},
+        scores=scores_of,
+        members=members,
+        blend_validation=blend_validation,
+        curve=dict(zip(sizes[-2::-1], done[len(ranked) :], strict=True)),
+    )
+
+
+def _choose(
+    ranked: Sequence[str], scores: dict[str, list[FloatArray]], codes: Sequence[Codes]
+) -> tuple[tuple[str, ...], float]:
+    """Return the members of the strongest blend by validation, and its validation AUC.
+
+    On few rows the best family is uncertain, and a blend is the safer choice: a smaller blend replaces a
+    larger one only if it is better by more than the standard error of their difference.
+    """
+    members: tuple[str, ...] = ()
+    best = -np.inf
+    influences: list[FloatArray] = [np.zeros(len(part)) for part in codes]
+    for size in range(min(MOST_BLENDED, len(ranked)), 0, -1):
+        blended = [_blend(parts) for parts in zip(*(scores[f] for f in ranked[:size]), strict=True)]
+        parts = [auc_influence(part, held) for part, held in zip(blended, codes, strict=True)]
+        auc = float(np.mean([value for value, _ in parts]))
+        error = standard_error([here - there for (_, here), there in zip(parts, influences, strict=True)])
+        if auc > best + error:
+            members, best, influences = tuple(ranked[:size]), auc, [influence for _, influence in parts]
+    return members, best
+
+
+class _Counter:
+    """Count fits for the caller's progress function."""
+
+    def __init__(self, total: int, tick: Progress | None) -> None:
+        self._done, self._total, self._tick = 0, total, tick
+
+    def one_more(self) -> None:
+        self._done += 1
+        if self._tick is not None:
+            self._tick(self._done, self._total)
+
+
+def _run(jobs: Sequence[tuple[Any, ...]], counter: _Counter) -> list[FloatArray]:
+    """Run fits side by side, each on one thread: the results do not depend on the number of threads."""
+    # Warning filters and BLAS limits belong to the whole process: they are set here, outside the threads.
+    # scikit-learn's forests reset the filters while they work, so what still comes is recorded and dropped.
+    with warnings.catch_warnings(record=True), one_thread():
+        warnings.simplefilter("ignore")
+        pool = ThreadPoolExecutor(_processors())
+        try:
+            futures = [pool.submit(function, *arguments) for function, *arguments in jobs]
+            for future in as_completed(futures):
+                future.result()
+                counter.one_more()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return [future.result() for future in futures]
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _tick(progress: Progress, number: int, n_folds: int) -> Progress:
+    return lambda done, total: progress(number * total + done, n_folds * total)
+
+
+def _blend(scores: Iterable[FloatArray]) -> FloatArray:
+    blended: FloatArray = np.mean(list(scores), axis=0)
+    return blended
+
+
+def _mean_auc(scores: Sequence[FloatArray], codes: Sequence[Codes]) -> float:
+    return float(np.mean([auc_influence(s, c)[0] for s, c in zip(scores, codes, strict=True)]))
+
+
+def _validation_splits(codes: Codes, seed: int) -> list[tuple[Codes, Codes]]:
+    few = len(codes) < FEW_ROWS
+    folds = StratifiedKFold(3 if few else 4, shuffle=True, random_state=seed).split(codes, codes)
+    return list(folds if few else islice(folds, 1))
+
+
+def _stratified_order(codes: Codes, seed: int) -> Codes:
+    """Return a random order of rows of which every beginning holds the groups in their shares."""
+    rng = np.random.default_rng(seed)
+    place = np.empty(len(codes))
+    for code in np.unique(codes):
+        rows = np.flatnonzero(codes == code)
+        place[rows] = (rng.permutation(len(rows)) + rng.random()) / len(rows)
+    return np.argsort(place, kind="stable").astype(np.intp)
+
+
+def _curve_sizes(codes: Codes) -> list[int]:
+    """Return the numbers of rows of the curve, smallest first: all, a half, a quarter, ..."""
+    sizes = [len(codes)]
+    while len(sizes) < CURVE_POINTS:
+        size = sizes[-1] // 2
+        smallest = np.bincount(codes[:size], minlength=int(codes.max()) + 1).min()
+        if size < SMALLEST_POINT or smallest < LEAST_ROWS:
+            break
+        sizes.append(size)
+    return sizes[::-1]
+
+
+def _summary(
+    name: str,
+    setting: str,
+    n_rows: int,
+    validation: float,
+    scores: Sequence[FloatArray],
+    codes: Sequence[Codes],
+    level: float,
+) -> AttackerResult:
+    parts = [auc_influence(s, c) for s, c in zip(scores, codes, strict=True)]
+    value, error = float(np.mean([auc for auc, _ in parts])), standard_error([part for _, part in parts])
+    return AttackerResult(name, setting, n_rows, interval(value, error, level), error, validation)
+
+
+def _family_result(family: str, rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackerResult:
+    return _summary(
+        name=family,
+        setting=_most_often([outcome.chosen[family].setting for outcome, _ in rounds]),
+        n_rows=min(outcome.n_rows[family] for outcome, _ in rounds),
+        validation=float(np.mean([outcome.validation[family] for outcome, _ in rounds])),
+        scores=[outcome.scores[family] for outcome, _ in rounds],
+        codes=[codes for _, codes in rounds],
+        level=level,
+    )
+
+
+def _strongest(rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackerResult:
+    settings = [
+        "; ".join(outcome.chosen[family].setting for family in outcome.members) for outcome, _ in rounds
+    ]
+    return _summary(
+        name=_most_often([outcome.name for outcome, _ in rounds]),
+        setting=_most_often(settings),
+        n_rows=min(max(outcome.n_rows[family] for family in outcome.members) for outcome, _ in rounds),
+        validation=float(np.mean([outcome.blend_validation for outcome, _ in rounds])),
+        scores=[outcome.strongest for outcome, _ in rounds],
+        codes=[codes for _, codes in rounds],
+        level=level,
+    )
+
+
+def _most_often(names: Sequence[str]) -> str:
+    """Return the name, or the names with the numbers of folds that chose them."""
+    counts = Counter(names).most_common()
+    if len(counts) == 1:
+        return counts[0][0]
+    return ", ".join(f"{name} (in {count} of {len(names)} folds)" for name, count in counts)
+
+
+def _curve(rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackCurve:
+    # From all rows down: the folds' sizes may differ by a row.
+    runs = [[outcome.strongest, *outcome.curve.values()] for outcome, _ in rounds]
+    sizes = [max(rounds[0][0].n_rows.values()), *rounds[0][0].curve]
+    n_points = min(map(len, runs))
+    by_point = [
+        [auc_influence(run[place], codes) for run, (_, codes) in zip(runs, rounds, strict=True)]
+        for place in range(n_points)
+    ]
+    points = []
+    for size, parts in zip(sizes[:n_points], by_point, strict=True):
+        error = standard_error([influence for _, influence in parts])
+        points.append(CurvePoint(size, interval(float(np.mean([auc for auc, _ in parts])), error, level)))
+    gain = None
+    if n_points > 1:
+        pairs = list(zip(*by_point[:2], strict=True))
+        error = standard_error([here - half for (_, here), (_, half) in pairs])
+        grown = float(np.mean([here - half for (here, _), (half, _) in pairs]))
+        gain = interval(grown, error, level, lowest=-1.0)
+    return AttackCurve(tuple(points[::-1]), gain, _trend(gain))
+
+
+def _trend(gain: Estimate | None) -> str:
+    if gain is None:
+        return "unclear"
+    if gain.low > 0 and gain.value >= RISE:
+        return "rising"
+    return "flat" if gain.high < LEVEL_OFF else "unclear"
+
+
+def _candidates(strength: str, families: Iterable[str]) -> tuple[Attacker, ...]:
+    if strength not in ATTACKERS:
+        raise ValueError(f"strength is {strength!r}: choose one of {', '.join(map(repr, ATTACKERS))}")
+    wanted = [families] if isinstance(families, str) else list(families)
+    unknown = [family for family in wanted if family not in FAMILIES]
+    if unknown or not wanted:
+        raise ValueError(f"families has {unknown or wanted}: choose from {', '.join(map(repr, FAMILIES))}")
+    return tuple(attacker for attacker in ATTACKERS[strength] if attacker.family in wanted)
+
+
+def _known(name: str, codes_name: str, Z: ArrayLike, codes: ArrayLike) -> tuple[FloatArray, Codes, int]:
+    rows, labels = np.asarray(Z, dtype=float), np.asarray(codes)
+    if rows.ndim != 2 or labels.shape != rows.shape[:1]:
+        raise ValueError(
+            f"{codes_name} has shape {labels.shape}, {name} has shape {rows.shape}: pass one group per row"
+        )
+    if labels.dtype.kind not in "iu":
+        raise ValueError(
+            f"{codes_name} has dtype {labels.dtype}: pass groups as integers 0, 1, ..., and -1 for unknown"
+        )
+    known = labels >= 0
+    if not np.isfinite(rows[known]).all():
+        raise ValueError(f"{name} has values that are NaN or infinite: an embedding has none, drop such rows")
+    return rows[known], labels[known].astype(np.intp), int(np.sum(~known))
+
+
+def _common_groups(scored: Codes, fitted: Codes, fit_width: int, width: int) -> Codes:
+    if fit_width != width:
+        raise ValueError(f"fit[0] has {fit_width} columns, Z has {width}: pass rows of the same embedding")
+    present, counts = np.unique(scored, return_counts=True)
+    in_fit, fit_counts = np.unique(fitted, return_counts=True)
+    if not np.array_equal(present, in_fit):
+        odd = sorted(set(present.tolist()) ^ set(in_fit.tolist()))
+        raise ValueError(
+            f"group {odd[0]} is only among the scored rows or only among the fitting rows: no attacker can "
+            "both learn and score it; give its rows the code -1"
+        )
+    smallest = min(counts.min(), fit_counts.min()) if len(present) else 0
+    if len(present) < 2 or smallest < LEAST_ROWS:
+        raise ValueError(
+            f"codes has {len(present)} groups, the smallest with {smallest} rows: an attack needs two groups "
+            f"with at least {LEAST_ROWS} rows each"
+        )
+    return present.astype(np.intp)

@@ -1,0 +1,85 @@
+"""The area under the ROC curve with each row's influence on it, for comparisons of two attackers in pairs.
+
+DeLong's variance of an AUC is the sum of squares of the rows' influences. If two attackers score the same
+rows, the influences of their difference are the differences of their influences: noise that both share
+cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from fairstream.auditing.measure.probes import Estimate
+
+FloatArray = NDArray[np.floating[Any]]
+Codes = NDArray[np.integer[Any]]
+
+
+def auc_influence(scores: FloatArray, codes: Codes) -> tuple[float, FloatArray]:
+    """Return the AUC, one-versus-rest and averaged over groups, and the influence of every row on it.
+
+    Parameters
+    ----------
+    scores : array of shape (n,) for two groups, (n, g) otherwise
+        Larger means group 1, or the column's group.
+    codes : array of shape (n,)
+        The true groups.
+
+    Examples
+    --------
+    >>> auc, influence = auc_influence(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))
+    >>> auc, influence.tolist()
+    (0.75, [0.125, -0.125, -0.125, 0.125])
+    """
+    columns = scores[:, None] if scores.ndim == 1 else scores
+    targets = [1] if scores.ndim == 1 else range(columns.shape[1])
+    total, influence = 0.0, np.zeros(len(codes))
+    for column, target in zip(columns.T, targets, strict=True):
+        inside = codes == target
+        # The share of the other side that each row is ranked rightly against.
+        ranks, wins = rankdata(column), np.empty(len(codes))
+        wins[inside] = (ranks[inside] - rankdata(column[inside])) / np.sum(~inside)
+        wins[~inside] = 1 - (ranks[~inside] - rankdata(column[~inside])) / np.sum(inside)
+        auc = float(wins[inside].mean())
+        total += auc / len(columns.T)
+        influence += (wins - auc) / np.where(inside, inside.sum(), np.sum(~inside)) / len(columns.T)
+    return total, influence
+
+
+def standard_error(influences: Sequence[FloatArray]) -> float:
+    """Return the standard error of a mean over folds, each given by its rows' influences.
+
+    One array means one set of scored rows that no fitting has seen. Several are the folds of a
+    cross-validation, which share fitting rows: their variance is multiplied by 1 + K / (K - 1), as in
+    `fairstream.auditing.measure.probes`.
+
+    Examples
+    --------
+    >>> round(standard_error([np.array([0.3, -0.3, 0.1, -0.1])]), 4)
+    0.5164
+    """
+    n_folds = len(influences)
+    variances = [float(fold @ fold) * len(fold) / (len(fold) - 1) for fold in influences]
+    # Perfect separation has no visible variance; one wrong pair in all would be the smallest one.
+    floors = [1 / (4 * len(fold) ** 2) for fold in influences]
+    inflation = 1 + n_folds / (n_folds - 1) if n_folds > 1 else 1.0
+    return float(np.sqrt(inflation * np.mean(np.maximum(variances, floors)) / n_folds))
+
+
+def interval(value: float, deviation: float, level: float, *, lowest: float = 0.0) -> Estimate:
+    """Return a number with its two-sided normal interval, inside `lowest` to 1.
+
+    Examples
+    --------
+    >>> found = interval(0.95, 0.05, 0.95)
+    >>> round(found.low, 3), found.high
+    (0.852, 1.0)
+    """
+    reach = float(ndtri(0.5 + level / 2)) * deviation
+    return Estimate(value, max(value - reach, lowest), min(value + reach, 1.0))

@@ -1,0 +1,240 @@
+"""The strongest attacker is reported with its curve over rows, and does not cry wolf."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from fairstream.auditing.measure import attack as attack_module
+from fairstream.auditing.measure.attack import attack
+from fairstream.auditing.measure.auc import auc_influence, standard_error
+from fairstream.auditing.measure.probes import auc_with_variance, probe
+
+
+def checkerboard(seed, n_rows, cells=6):
+    """Rows whose group is the colour of their cell: nothing for a line, much for trees with enough rows."""
+    rng = np.random.default_rng(seed)
+    Z = rng.random((n_rows, 2)) * cells
+    return Z, (np.floor(Z).sum(axis=1) % 2).astype(int)
+
+
+def noise(seed, n_rows=600, n_columns=4, n_groups=2):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n_rows, n_columns)), rng.integers(0, n_groups, size=n_rows)
+
+
+# The strongest attacker
+
+
+def test_the_strongest_attacker_reads_what_a_probe_on_few_rows_misses():
+    Z, codes = checkerboard(0, 600, cells=12)
+    fit = checkerboard(1, 6_000, cells=12)
+    result = attack(Z, codes, fit=fit, strength="strong", families=["linear", "forest"])
+    assert result.strongest.auc.low > 0.9
+    assert probe(Z, codes, "trees").auc.high < 0.8
+    assert result.strongest.n_rows == result.n_fit == 6_000
+
+
+def test_the_attacker_is_chosen_without_the_scored_rows():
+    """Scored rows with the wrong labels change the score and nothing else."""
+    Z, codes = checkerboard(0, 400)
+    fit = checkerboard(1, 900)
+    families = ["quadratic", "kernel", "forest"]
+    right = attack(Z, codes, fit=fit, families=families)
+    wrong = attack(Z, 1 - codes, fit=fit, families=families)
+    assert wrong.strongest.auc.value == pytest.approx(1 - right.strongest.auc.value)
+    for one, other in zip(
+        (right.strongest, *right.attackers), (wrong.strongest, *wrong.attackers), strict=True
+    ):
+        chosen = [
+            (result.name, result.setting, result.n_rows, result.validation_auc) for result in (one, other)
+        ]
+        assert chosen[0] == chosen[1]
+
+
+def test_every_family_is_stated_with_its_setting_rows_and_validation():
+    Z, codes = checkerboard(0, 300)
+    result = attack(Z, codes, families=["linear", "forest"])
+    assert [attacker.name for attacker in result.attackers] == ["linear", "forest"]
+    forest = result.attackers[1]
+    assert "trees" in forest.setting
+    assert forest.n_rows == result.n_fit == 240
+    assert forest.auc.low < forest.auc.value < forest.auc.high
+    assert 0.5 < forest.validation_auc < 1
+
+
+def test_standard_strength_states_the_rows_it_was_limited_to(monkeypatch):
+    monkeypatch.setattr(attack_module, "STANDARD_ROWS", 500)
+    Z, codes = checkerboard(0, 300)
+    result = attack(Z, codes, fit=checkerboard(1, 900), families=["forest"])
+    assert (result.strongest.n_rows, result.n_fit) == (500, 900)
+
+
+def test_more_than_two_groups_are_attacked_one_versus_rest():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, size=300)
+    Z = rng.normal(size=(300, 2)) + 4 * np.eye(3)[codes][:, :2]
+    result = attack(Z[:150], codes[:150], fit=(Z[150:], codes[150:]))
+    assert result.n_groups == 3
+    assert result.strongest.auc.low > 0.95
+
+
+def test_all_families_of_both_strengths_run_and_see_a_planted_group():
+    Z, codes = noise(0, n_rows=300)
+    Z[:, 0] += 4 * codes
+    for strength in ("standard", "strong"):
+        result = attack(Z[:150], codes[:150], fit=(Z[150:], codes[150:]), strength=strength)
+        assert len(result.attackers) == 6
+        assert all(attacker.auc.low > 0.9 for attacker in result.attackers)
+
+
+def test_false_alarms_of_the_strongest_attacker_stay_within_the_level():
+    alarms = 0
+    for seed in range(40):
+        found = attack(*noise(seed, n_rows=100), families=["linear", "quadratic"], seed=seed).strongest.auc
+        alarms += not found.low <= 0.5 <= found.high
+    assert alarms <= 5  # of 40 at 5 %: exceeded with probability 1 %
+
+
+def test_the_largest_of_all_aucs_is_flattered_and_the_chosen_one_is_not():
+    """The control of the test above: the best of several attackers on the scored rows is biased upwards."""
+    largest, chosen = [], []
+    for seed in range(40):
+        Z, codes = noise(seed, n_rows=200)
+        families = ["linear", "quadratic", "kernel"]
+        result = attack(Z[:100], codes[:100], fit=(Z[100:], codes[100:]), families=families, seed=seed)
+        largest.append(max(attacker.auc.value for attacker in result.attackers))
+        chosen.append(result.strongest.auc.value)
+    assert np.mean(largest) > 0.52
+    assert abs(np.mean(chosen) - 0.5) < 0.02
+
+
+def test_unknown_rows_are_counted_and_change_nothing():
+    Z, codes = checkerboard(0, 300)
+    hidden = np.concatenate([codes, np.full(40, -1)])
+    more = np.vstack([Z, np.full((40, 2), np.nan)])
+    fit_Z, fit_codes = checkerboard(1, 400)
+    plain = attack(Z, codes, fit=(fit_Z, fit_codes), families=["forest"])
+    fit = (np.vstack([fit_Z, Z[:7]]), np.concatenate([fit_codes, np.full(7, -1)]))
+    result = attack(more, hidden, fit=fit, families=["forest"])
+    assert (result.n_unknown, result.n_unknown_fit, result.n_scored) == (40, 7, 300)
+    assert dataclasses.replace(result, n_unknown=0, n_unknown_fit=0) == plain
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads(monkeypatch):
+    Z, codes = checkerboard(0, 120)
+    results = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(attack_module, "_processors", lambda n=n_threads: n)
+        results.append(attack(Z, codes))
+    assert results[0] == results[1]
+
+
+def test_an_attack_leaves_no_warnings_and_the_filters_as_they_were():
+    Z, codes = checkerboard(0, 300)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        for seed in range(5):
+            attack(Z[:100], codes[:100], fit=(Z[100:], codes[100:]), families=["forest", "linear"], seed=seed)
+        assert list(warnings.filters) == before
+    assert seen == []
+
+
+def test_progress_counts_every_fit_once():
+    seen = []
+    Z, codes = checkerboard(0, 300)
+    attack(
+        Z, codes, families=["linear", "quadratic"], progress=lambda done, total: seen.append((done, total))
+    )
+    done, totals = zip(*seen, strict=True)
+    assert list(done) == list(range(1, totals[0] + 1))
+    assert len(set(totals)) == 1
+
+
+def test_a_failing_progress_stops_the_attack():
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attack(*checkerboard(0, 300), families=["linear"], progress=stop)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strength": "weak"}, "strength is 'weak'"),
+        ({"families": ["knn"]}, "families has"),
+        ({"families": []}, "families has"),
+        ({"level": 95}, "level is 95"),
+        ({"codes": np.zeros(300, dtype=int)}, "codes has 1 groups"),
+        ({"codes": np.full(300, -1)}, "codes has 0 groups"),
+        ({"codes": np.zeros(299, dtype=int)}, "pass one group per row"),
+        ({"codes": np.full(300, "f")}, "pass groups as integers"),
+        ({"fit": (np.zeros((50, 3)), np.arange(50) % 2)}, "fit\\[0\\] has 3 columns"),
+        ({"fit": (np.zeros((60, 2)), np.arange(60) % 3)}, "group 2 is only among"),
+        ({"Z": np.full((300, 2), np.nan)}, "Z has values that are NaN"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    Z, codes = checkerboard(0, 300)
+    arguments = {"Z": Z, "codes": codes, **change}
+    with pytest.raises(ValueError, match=message):
+        attack(arguments.pop("Z"), arguments.pop("codes"), **arguments)
+
+
+def test_paired_influences_give_delongs_variance():
+    rng = np.random.default_rng(0)
+    for n_groups in (2, 3):
+        codes = rng.integers(0, n_groups, size=200)
+        scores = rng.normal(size=200 if n_groups == 2 else (200, 3))
+        auc, influence = auc_influence(scores, codes)
+        value, variance = auc_with_variance(scores, codes)
+        assert auc == pytest.approx(value)
+        assert standard_error([influence]) ** 2 == pytest.approx(variance)
+
+
+def test_a_result_is_plain_numbers():
+    Z, codes = noise(0, n_rows=60)
+    assert json.loads(json.dumps(dataclasses.asdict(attack(Z, codes, families=["linear"]))))
+
+
+# The curve over the attacker's rows
+
+
+def test_a_curve_that_still_rises_is_said_to_rise():
+    Z, codes = checkerboard(0, 1_500, cells=20)
+    curve = attack(Z, codes, fit=checkerboard(1, 4_000, cells=20), families=["forest"]).curve
+    assert curve.trend == "rising"
+    assert "more rows would learn more" in curve.sentence
+    assert [point.n_rows for point in curve.points] == [250, 500, 1_000, 2_000, 4_000]
+    aucs = [point.auc.value for point in curve.points]
+    assert aucs[-1] > aucs[-2] + 0.01
+
+
+def test_a_curve_at_its_plateau_is_flat():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, size=8_000)
+    Z = rng.normal(size=(8_000, 2)) + codes[:, None]
+    curve = attack(Z[:3_000], codes[:3_000], fit=(Z[3_000:], codes[3_000:]), families=["linear"]).curve
+    assert curve.trend == "flat"
+    assert curve.gain.high < attack_module.LEVEL_OFF
+
+
+def test_too_few_rows_for_a_trend_are_unclear():
+    Z, codes = noise(0, n_rows=60)
+    curve = attack(Z, codes, families=["linear"]).curve
+    assert (curve.trend, curve.gain, len(curve.points)) == ("unclear", None, 1)
+
+
+def test_a_curve_without_information_seldom_rises():
+    trends = []
+    for seed in range(40):
+        Z, codes = noise(seed, n_rows=400)
+        fit = (Z[200:], codes[200:])
+        trends.append(attack(Z[:200], codes[:200], fit=fit, families=["linear"], seed=seed).curve.trend)
+    assert trends.count("rising") <= 4  # of 40 at 2.5 %: exceeded with probability 0.3 %
