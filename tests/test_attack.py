@@ -56,6 +56,15 @@ def test_the_attacker_is_chosen_without_the_scored_rows():
         assert chosen[0] == chosen[1]
 
 
+def test_a_family_at_chance_is_not_blended():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, size=400)
+    Z = rng.normal(size=(400, 2)) * np.where(codes, 4.0, 1.0)[:, None]
+    result = attack(Z, codes, families=["linear", "quadratic"])
+    assert result.strongest.name == "quadratic"
+    assert result.strongest.auc == result.attackers[1].auc
+
+
 def test_every_family_is_stated_with_its_setting_rows_and_validation():
     Z, codes = checkerboard(0, 300)
     result = attack(Z, codes, families=["linear", "forest"])

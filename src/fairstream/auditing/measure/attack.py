@@ -33,7 +33,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.attackers import ATTACKERS, FAMILIES, Attacker
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.probes import Estimate, one_thread
+from fairstream.auditing.measure.probes import CHANCE_AUC, Estimate, one_thread
 
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]
@@ -45,6 +45,7 @@ LEAST_ROWS = 10  # of a group, to attack it at all
 STANDARD_ROWS = 8_000
 FEW_ROWS = 3_000  # below this, one validation part is too small to choose by
 MOST_BLENDED = 3
+WORTH_BLENDING = 0.25  # share of the best AUC's excess over chance
 CURVE_POINTS = 5
 SMALLEST_POINT = 100
 RISE = 0.005
@@ -260,7 +261,10 @@ def _attack_once(
             chosen[attacker.family], validation[attacker.family] = attacker, auc
             held_scores[attacker.family] = scores
     ranked = sorted(families, key=lambda family: -validation[family])
-    members, blend_validation = _choose(ranked, held_scores, held_codes)
+    # A family near chance, or below it, would only dilute a blend.
+    least = CHANCE_AUC + WORTH_BLENDING * (validation[ranked[0]] - CHANCE_AUC)
+    worthy = [family for family in ranked if family == ranked[0] or validation[family] >= least]
+    members, blend_validation = _choose(worthy, held_scores, held_codes)
 
     def smaller(n_rows: int) -> FloatArray:
         return _blend(refit(chosen[family], n_rows) for family in members)
