@@ -1,22 +1,18 @@
-"""The strongest attacker is reported with its curve, its floors and its verdict, and does not cry wolf."""
+"""The strongest attacker is reported with its curve over rows, and does not cry wolf."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import warnings
 
 import numpy as np
 import pytest
 
 from fairstream.auditing.measure import attack as attack_module
-from fairstream.auditing.measure.attack import AttackCurve, attack
+from fairstream.auditing.measure.attack import attack
 from fairstream.auditing.measure.auc import auc_influence, standard_error
-from fairstream.auditing.measure.floors import floors
 from fairstream.auditing.measure.probes import auc_with_variance, probe
-from fairstream.auditing.measure.rounding import rounding_leak, tiny_coefficients
-from fairstream.auditing.measure.verdict import verdict
-from fairstream.auditing.report import Estimate
-
-QUICK = ("linear", "quadratic", "boosting", "forest")
 
 
 def checkerboard(seed, n_rows, cells=6):
@@ -35,8 +31,9 @@ def noise(seed, n_rows=600, n_columns=4, n_groups=2):
 
 
 def test_the_strongest_attacker_reads_what_a_probe_on_few_rows_misses():
-    Z, codes = checkerboard(0, 800, cells=12)
-    result = attack(Z, codes, fit=checkerboard(1, 6_000, cells=12), strength="strong", families=QUICK)
+    Z, codes = checkerboard(0, 600, cells=12)
+    fit = checkerboard(1, 6_000, cells=12)
+    result = attack(Z, codes, fit=fit, strength="strong", families=["linear", "forest"])
     assert result.strongest.auc.low > 0.9
     assert probe(Z, codes, "trees").auc.high < 0.8
     assert result.strongest.n_rows == result.n_fit == 6_000
@@ -45,8 +42,10 @@ def test_the_strongest_attacker_reads_what_a_probe_on_few_rows_misses():
 def test_the_attacker_is_chosen_without_the_scored_rows():
     """Scored rows with the wrong labels change the score and nothing else."""
     Z, codes = checkerboard(0, 400)
-    fit = checkerboard(1, 1_500)
-    right, wrong = attack(Z, codes, fit=fit, families=QUICK), attack(Z, 1 - codes, fit=fit, families=QUICK)
+    fit = checkerboard(1, 900)
+    families = ["quadratic", "kernel", "forest"]
+    right = attack(Z, codes, fit=fit, families=families)
+    wrong = attack(Z, 1 - codes, fit=fit, families=families)
     assert wrong.strongest.auc.value == pytest.approx(1 - right.strongest.auc.value)
     for one, other in zip(
         (right.strongest, *right.attackers), (wrong.strongest, *wrong.attackers), strict=True
@@ -55,6 +54,15 @@ def test_the_attacker_is_chosen_without_the_scored_rows():
             (result.name, result.setting, result.n_rows, result.validation_auc) for result in (one, other)
         ]
         assert chosen[0] == chosen[1]
+
+
+def test_a_family_at_chance_is_not_blended():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, size=400)
+    Z = rng.normal(size=(400, 2)) * np.where(codes, 4.0, 1.0)[:, None]
+    result = attack(Z, codes, families=["linear", "quadratic"])
+    assert result.strongest.name == "quadratic"
+    assert result.strongest.auc == result.attackers[1].auc
 
 
 def test_every_family_is_stated_with_its_setting_rows_and_validation():
@@ -77,9 +85,9 @@ def test_standard_strength_states_the_rows_it_was_limited_to(monkeypatch):
 
 def test_more_than_two_groups_are_attacked_one_versus_rest():
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 3, size=600)
-    Z = rng.normal(size=(600, 2)) + 4 * np.eye(3)[codes][:, :2]
-    result = attack(Z, codes, families=QUICK)
+    codes = rng.integers(0, 3, size=300)
+    Z = rng.normal(size=(300, 2)) + 4 * np.eye(3)[codes][:, :2]
+    result = attack(Z[:150], codes[:150], fit=(Z[150:], codes[150:]))
     assert result.n_groups == 3
     assert result.strongest.auc.low > 0.95
 
@@ -96,16 +104,18 @@ def test_all_families_of_both_strengths_run_and_see_a_planted_group():
 def test_false_alarms_of_the_strongest_attacker_stay_within_the_level():
     alarms = 0
     for seed in range(40):
-        found = attack(*noise(seed, n_rows=150), families=["linear", "quadratic"], seed=seed).strongest.auc
+        found = attack(*noise(seed, n_rows=100), families=["linear", "quadratic"], seed=seed).strongest.auc
         alarms += not found.low <= 0.5 <= found.high
     assert alarms <= 5  # of 40 at 5 %: exceeded with probability 1 %
 
 
-def test_the_largest_of_all_aucs_would_cry_wolf_where_the_chosen_one_does_not():
+def test_the_largest_of_all_aucs_is_flattered_and_the_chosen_one_is_not():
     """The control of the test above: the best of several attackers on the scored rows is biased upwards."""
     largest, chosen = [], []
-    for seed in range(30):
-        result = attack(*noise(seed, n_rows=150), families=QUICK[:3], seed=seed)
+    for seed in range(40):
+        Z, codes = noise(seed, n_rows=200)
+        families = ["linear", "quadratic", "kernel"]
+        result = attack(Z[:100], codes[:100], fit=(Z[100:], codes[100:]), families=families, seed=seed)
         largest.append(max(attacker.auc.value for attacker in result.attackers))
         chosen.append(result.strongest.auc.value)
     assert np.mean(largest) > 0.52
@@ -125,12 +135,23 @@ def test_unknown_rows_are_counted_and_change_nothing():
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads(monkeypatch):
-    Z, codes = checkerboard(0, 300)
+    Z, codes = checkerboard(0, 120)
     results = []
     for n_threads in (1, 3):
         monkeypatch.setattr(attack_module, "_processors", lambda n=n_threads: n)
         results.append(attack(Z, codes))
     assert results[0] == results[1]
+
+
+def test_an_attack_leaves_no_warnings_and_the_filters_as_they_were():
+    Z, codes = checkerboard(0, 300)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        for seed in range(5):
+            attack(Z[:100], codes[:100], fit=(Z[100:], codes[100:]), families=["forest", "linear"], seed=seed)
+        assert list(warnings.filters) == before
+    assert seen == []
 
 
 def test_progress_counts_every_fit_once():
@@ -186,6 +207,11 @@ def test_paired_influences_give_delongs_variance():
         assert standard_error([influence]) ** 2 == pytest.approx(variance)
 
 
+def test_a_result_is_plain_numbers():
+    Z, codes = noise(0, n_rows=60)
+    assert json.loads(json.dumps(dataclasses.asdict(attack(Z, codes, families=["linear"]))))
+
+
 # The curve over the attacker's rows
 
 
@@ -215,134 +241,9 @@ def test_too_few_rows_for_a_trend_are_unclear():
 
 
 def test_a_curve_without_information_seldom_rises():
-    trends = [
-        attack(*noise(seed, n_rows=300), families=["linear", "quadratic"], seed=seed).curve.trend
-        for seed in range(20)
-    ]
-    assert trends.count("rising") <= 2
-
-
-# Rounding
-
-
-def one_hot(seed, n_rows=1_500):
-    """Rows with two one-hot variables; the first is the group, and a number that has nothing to do with it."""
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(0, 2, size=n_rows)
-    other = np.eye(5)[rng.integers(0, 5, size=n_rows)]
-    return np.column_stack([np.eye(2)[codes], other]), codes
-
-
-@pytest.mark.parametrize(("coefficient", "leaks"), [(1e-16, True), (0.0, False)])
-def test_coefficients_of_1e_16_on_one_hot_columns_are_found_and_exact_zeros_are_not(coefficient, leaks):
-    X, codes = one_hot(0)
-    rng = np.random.default_rng(1)
-    V = np.hstack([np.full((3, 2), coefficient) * [1, -1], rng.normal(size=(3, 5)) / 5])
-    names = ["sex=f", "sex=m", *"abcde"]
-    found = rounding_leak(X @ V.T, codes, components=V, feature_names=names)
-    assert found.leaks is leaks
-    assert found.features == (("sex=f", "sex=m") if leaks else ())
-    assert (found.before.low > 0.6) is leaks
-    assert found.after.low <= 0.5 <= found.after.high
-
-
-def test_a_leak_that_noise_does_not_remove_is_no_rounding_leak():
-    Z, codes = checkerboard(0, 500)
-    found = rounding_leak(Z, codes)
-    assert found.before.low > 0.6
-    assert not found.leaks
-    assert abs(found.drop) < 0.02
-
-
-def test_a_feature_with_one_real_coefficient_is_not_named():
-    assert tiny_coefficients([[1.0, 1e-16], [1.0, 0.5]]) == ()
-    with pytest.raises(ValueError, match="feature_names has 1 names"):
-        tiny_coefficients([[1.0, 0.0]], ["a"])
-
-
-# Floors
-
-
-def test_the_label_alone_tells_what_its_rates_by_group_say():
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 2, size=6_000)
-    y = rng.random(6_000) < np.where(codes, 0.3, 0.1)
-    found = floors(y, codes)
-    assert found.label.low < 0.5 + (0.3 - 0.1) / 2 < found.label.high
-    assert (found.guessing, found.balanced_guessing, found.score) == (0.5, 0.5, None)
-
-
-def test_a_score_for_the_target_tells_at_least_as_much_as_it_must():
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 2, size=1_200)
-    X = rng.normal(size=(1_200, 3))
-    X[:, 0] += codes
-    y = X[:, 0] + 0.3 * rng.normal(size=1_200) > 0.5
-    found = floors(y, np.where(np.arange(1_200) < 50, -1, codes), X)
-    assert found.target_auc.low > 0.9
-    assert found.score.value > found.label.value - 0.02 > 0.6
-    assert (found.n_rows, found.n_unknown) == (1_150, 50)
-
-
-def test_a_label_that_has_nothing_to_do_with_the_group_is_at_chance():
-    alarms = 0
+    trends = []
     for seed in range(40):
-        rng = np.random.default_rng(seed)
-        found = floors(rng.integers(0, 2, size=300), rng.integers(0, 2, size=300), seed=seed).label
-        alarms += not found.low <= 0.5 <= found.high
-    assert alarms <= 5
-
-
-def test_floors_name_bad_arguments():
-    with pytest.raises(ValueError, match="y has 1 different values"):
-        floors(np.zeros(20), np.arange(20) % 2)
-    with pytest.raises(ValueError, match="codes has"):
-        floors(np.zeros(20), np.zeros(19, dtype=int))
-    with pytest.raises(ValueError, match="features has shape"):
-        floors(np.arange(20) % 2, np.arange(20) % 2, np.zeros((3, 2)))
-
-
-# Verdicts
-
-
-def attacked(auc, error, trend):
-    Z, codes = noise(0, n_rows=60)
-    result = attack(Z, codes, families=["linear"])
-    strongest = dataclasses.replace(result.strongest, auc=Estimate(auc, 0, 1), standard_error=error)
-    return dataclasses.replace(result, strongest=strongest, curve=AttackCurve((), None, trend))
-
-
-@pytest.mark.parametrize(
-    ("auc", "error", "trend", "answer"),
-    [
-        (0.60, 0.01, "flat", "holds"),
-        (0.60, 0.01, "unclear", "holds"),
-        (0.60, 0.01, "rising", "cannot tell"),
-        (0.64, 0.01, "flat", "cannot tell"),
-        (0.66, 0.01, "flat", "cannot tell"),
-        (0.70, 0.01, "rising", "does not hold"),
-    ],
-)
-def test_a_verdict_follows_the_one_sided_bounds_and_the_trend(auc, error, trend, answer):
-    found = verdict(attacked(auc, error, trend), 0.65)
-    assert found.answer == answer
-    assert found.sentence.lower().startswith(answer)
-    assert found.upper == pytest.approx(auc + 1.6449 * error, abs=1e-5)
-    assert ("rising" in found.sentence) == (trend == "rising" and answer == "cannot tell")
-
-
-def test_a_rising_curve_can_be_accepted_and_is_still_mentioned():
-    found = verdict(attacked(0.60, 0.01, "rising"), 0.65, accept_rising=True)
-    assert found.answer == "holds"
-    assert "still rising" in found.sentence
-
-
-def test_an_interval_cut_at_1_gives_the_bounds_of_its_longer_side():
-    found = verdict(Estimate(0.99, 0.95, 1.0), 0.9)
-    assert found.answer == "does not hold"
-    assert found.lower == pytest.approx(0.99 - 0.04 * 1.6449 / 1.96, abs=1e-4)
-
-
-def test_a_limit_that_is_no_auc_is_refused():
-    with pytest.raises(ValueError, match="limit is 65"):
-        verdict(Estimate(0.6, 0.5, 0.7), 65)
+        Z, codes = noise(seed, n_rows=400)
+        fit = (Z[200:], codes[200:])
+        trends.append(attack(Z[:200], codes[:200], fit=fit, families=["linear"], seed=seed).curve.trend)
+    assert trends.count("rising") <= 4  # of 40 at 2.5 %: exceeded with probability 0.3 %

@@ -1,4 +1,4 @@
-"""Decisions by group: rates, ratios and calibration with intervals that cover, and nothing of small groups."""
+"""Decisions by group: rates, ratios and calibration with intervals that cover; small groups are hidden."""
 
 from __future__ import annotations
 

@@ -6,6 +6,10 @@ one family, or a blend of the best two or three (the mean of their log-odds). It
 rows and scored once, on rows that no choice has seen. So its interval needs no correction for having been
 chosen as the best of many.
 
+If the fitting rows are the embedding's own training rows, a constraint has removed the gap of all of them
+together: what one part of them shows, another part shows the other way round. So the validation AUC of a
+linear attacker can be below 0.5 there, and on few rows validation understates all attackers.
+
 The curve shows the strongest attacker with half, a quarter, an eighth and a sixteenth of the rows. Its trend
 is read off the last doubling, compared on the same scored rows: "rising" if the AUC grew by `RISE` or more
 and the interval of the growth lies above 0; "flat" if that interval lies below `LEVEL_OFF`; "unclear"
@@ -25,13 +29,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.attackers import ATTACKERS, FAMILIES, Attacker
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.probes import one_thread
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.measure.probes import CHANCE_AUC, Estimate, one_thread
 
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]
@@ -43,6 +45,7 @@ LEAST_ROWS = 10  # of a group, to attack it at all
 STANDARD_ROWS = 8_000
 FEW_ROWS = 3_000  # below this, one validation part is too small to choose by
 MOST_BLENDED = 3
+WORTH_BLENDING = 0.25  # share of the best AUC's excess over chance
 CURVE_POINTS = 5
 SMALLEST_POINT = 100
 RISE = 0.005
@@ -258,12 +261,10 @@ def _attack_once(
             chosen[attacker.family], validation[attacker.family] = attacker, auc
             held_scores[attacker.family] = scores
     ranked = sorted(families, key=lambda family: -validation[family])
-    blends = [tuple(ranked[:size]) for size in range(1, min(MOST_BLENDED, len(ranked)) + 1)]
-    blend_validation = []
-    for members in blends:
-        by_split = zip(*(held_scores[family] for family in members), strict=True)
-        blend_validation.append(_mean_auc([_blend(scores) for scores in by_split], held_codes))
-    members = blends[int(np.argmax(blend_validation))]
+    # A family near chance, or below it, would only dilute a blend.
+    least = CHANCE_AUC + WORTH_BLENDING * (validation[ranked[0]] - CHANCE_AUC)
+    worthy = [family for family in ranked if family == ranked[0] or validation[family] >= least]
+    members, blend_validation = _choose(worthy, held_scores, held_codes)
 
     def smaller(n_rows: int) -> FloatArray:
         return _blend(refit(chosen[family], n_rows) for family in members)
@@ -278,9 +279,30 @@ def _attack_once(
         n_rows={family: min(len(order), chosen[family].most_rows or len(order)) for family in families},
         scores=scores_of,
         members=members,
-        blend_validation=max(blend_validation),
+        blend_validation=blend_validation,
         curve=dict(zip(sizes[-2::-1], done[len(ranked) :], strict=True)),
     )
+
+
+def _choose(
+    ranked: Sequence[str], scores: dict[str, list[FloatArray]], codes: Sequence[Codes]
+) -> tuple[tuple[str, ...], float]:
+    """Return the members of the strongest blend by validation, and its validation AUC.
+
+    On few rows the best family is uncertain, and a blend is the safer choice: a smaller blend replaces a
+    larger one only if it is better by more than the standard error of their difference.
+    """
+    members: tuple[str, ...] = ()
+    best = -np.inf
+    influences: list[FloatArray] = [np.zeros(len(part)) for part in codes]
+    for size in range(min(MOST_BLENDED, len(ranked)), 0, -1):
+        blended = [_blend(parts) for parts in zip(*(scores[f] for f in ranked[:size]), strict=True)]
+        parts = [auc_influence(part, held) for part, held in zip(blended, codes, strict=True)]
+        auc = float(np.mean([value for value, _ in parts]))
+        error = standard_error([here - there for (_, here), there in zip(parts, influences, strict=True)])
+        if auc > best + error:
+            members, best, influences = tuple(ranked[:size]), auc, [influence for _, influence in parts]
+    return members, best
 
 
 class _Counter:
@@ -298,8 +320,9 @@ class _Counter:
 def _run(jobs: Sequence[tuple[Any, ...]], counter: _Counter) -> list[FloatArray]:
     """Run fits side by side, each on one thread: the results do not depend on the number of threads."""
     # Warning filters and BLAS limits belong to the whole process: they are set here, outside the threads.
-    with warnings.catch_warnings(), one_thread():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    # scikit-learn's forests reset the filters while they work, so what still comes is recorded and dropped.
+    with warnings.catch_warnings(record=True), one_thread():
+        warnings.simplefilter("ignore")
         pool = ThreadPoolExecutor(_processors())
         try:
             futures = [pool.submit(function, *arguments) for function, *arguments in jobs]

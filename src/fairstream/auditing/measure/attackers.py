@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -81,12 +81,23 @@ class _Ranks(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.column_stack(ranks).astype(np.float32)
 
 
-class _Forest(RandomForestClassifier):  # type: ignore[misc]
-    """A random forest with half a tree added for every group, so that no share is 0 or 1."""
+class _Smoothed:
+    """A forest with half a tree added for every group, so that no share is 0 or 1."""
+
+    estimators_: list[Any]
 
     def predict_proba(self, Z: FloatArray) -> FloatArray:
-        n_trees, shares = len(self.estimators_), super().predict_proba(Z)
-        return (shares * n_trees + 0.5) / (n_trees + shares.shape[1] / 2)
+        shares: FloatArray = super().predict_proba(Z)  # type: ignore[misc]
+        n_trees, n_groups = len(self.estimators_), shares.shape[1]
+        return (shares * n_trees + 0.5) / (n_trees + n_groups / 2)
+
+
+class _Forest(_Smoothed, RandomForestClassifier):  # type: ignore[misc]
+    pass
+
+
+class _RandomisedForest(_Smoothed, ExtraTreesClassifier):  # type: ignore[misc]
+    pass
 
 
 def _probe(kind: str) -> Build:
@@ -115,6 +126,19 @@ def _forest(leaf: int, n_trees: int) -> Build:
         # Fewer trees rank the settings as well as all of them.
         forest = _Forest(n_trees // 3 if trial else n_trees, min_samples_leaf=leaf, random_state=seed)
         return make_pipeline(_Ranks(), forest)
+
+    return build
+
+
+def _randomised(leaf: int, n_trees: int) -> Build:
+    def build(n_rows: int, n_columns: int, n_groups: int, seed: int, trial: bool) -> Any:
+        n_drawn = min(n_columns, 10)  # of the columns at each split: all, if they are few
+        return _RandomisedForest(
+            n_trees // 3 if trial else n_trees,
+            min_samples_leaf=leaf,
+            max_features=max(n_drawn, int(np.sqrt(n_columns))),
+            random_state=seed,
+        )
 
     return build
 
@@ -150,7 +174,7 @@ _STANDARD = (
     _SMALL_BOOSTING,
     _LARGE_BOOSTING,
     Attacker("forest", "100 trees, leaves of 1 row", _forest(1, 100)),
-    Attacker("forest", "100 trees, leaves of 10 rows", _forest(10, 100)),
+    Attacker("forest", "100 randomised trees, leaves of 2 rows", _randomised(2, 100)),
     _NETWORK,
 )
 _STRONG = (
@@ -167,7 +191,8 @@ _STRONG = (
     ),
     Attacker("forest", "180 trees, leaves of 1 row", _forest(1, 180)),
     Attacker("forest", "180 trees, leaves of 4 rows", _forest(4, 180)),
-    Attacker("forest", "180 trees, leaves of 15 rows", _forest(15, 180)),
+    Attacker("forest", "180 randomised trees, leaves of 1 row", _randomised(1, 180)),
+    Attacker("forest", "180 randomised trees, leaves of 5 rows", _randomised(5, 180)),
     _NETWORK,
     Attacker(
         "network",

@@ -16,8 +16,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.attack import N_FOLDS, attack
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.probes import CHANCE_AUC, one_thread
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.measure.probes import CHANCE_AUC, Estimate, one_thread
 
 FloatArray = NDArray[np.floating[Any]]
 

@@ -84,13 +84,11 @@ def gap_noise(
     cuts = np.concatenate([[0], np.cumsum(sizes)])
     sides = list(enumerate(present.tolist()))[1 if len(present) == 2 else 0 :]
     rng = np.random.default_rng(seed)
-    orders = [np.arange(len(centred))] + [rng.permutation(len(centred)) for _ in range(n_permutations)]
-    gaps = np.array(
-        [
-            [_gaps(centred, total, order[cuts[place] : cuts[place + 1]]) for place, _ in sides]
-            for order in orders
-        ]
-    )
+    gaps = np.empty((1 + n_permutations, len(sides), 2))
+    for shuffle in range(1 + n_permutations):
+        order = rng.permutation(len(centred)) if shuffle else np.arange(len(centred))
+        for column, (place, _) in enumerate(sides):
+            gaps[shuffle, column] = _gaps(centred, total, order[cuts[place] : cuts[place + 1]])
     results = []
     for column, (_, group) in enumerate(sides):
         for kind, name in enumerate(("means", "second moments")):

@@ -1,0 +1,56 @@
+"""A promise holds, does not hold, or cannot be judged."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fairstream.auditing.measure.attack import AttackCurve, attack
+from fairstream.auditing.measure.probes import Estimate
+from fairstream.auditing.measure.verdict import verdict
+
+
+def attacked(auc, error, trend):
+    codes = np.arange(60) % 2
+    Z = np.random.default_rng(0).normal(size=(60, 2))
+    result = attack(Z, codes, families=["linear"])
+    strongest = dataclasses.replace(result.strongest, auc=Estimate(auc, 0, 1), standard_error=error)
+    return dataclasses.replace(result, strongest=strongest, curve=AttackCurve((), None, trend))
+
+
+@pytest.mark.parametrize(
+    ("auc", "error", "trend", "answer"),
+    [
+        (0.60, 0.01, "flat", "holds"),
+        (0.60, 0.01, "unclear", "holds"),
+        (0.60, 0.01, "rising", "cannot tell"),
+        (0.64, 0.01, "flat", "cannot tell"),
+        (0.66, 0.01, "flat", "cannot tell"),
+        (0.70, 0.01, "rising", "does not hold"),
+    ],
+)
+def test_a_verdict_follows_the_one_sided_bounds_and_the_trend(auc, error, trend, answer):
+    found = verdict(attacked(auc, error, trend), 0.65)
+    assert found.answer == answer
+    assert found.sentence.lower().startswith(answer)
+    assert found.upper == pytest.approx(auc + 1.6449 * error, abs=1e-5)
+    assert ("rising" in found.sentence) == (trend == "rising" and answer == "cannot tell")
+
+
+def test_a_rising_curve_can_be_accepted_and_is_still_mentioned():
+    found = verdict(attacked(0.60, 0.01, "rising"), 0.65, accept_rising=True)
+    assert found.answer == "holds"
+    assert "still rising" in found.sentence
+
+
+def test_an_interval_cut_at_1_gives_the_bounds_of_its_longer_side():
+    found = verdict(Estimate(0.99, 0.95, 1.0), 0.9)
+    assert found.answer == "does not hold"
+    assert found.lower == pytest.approx(0.99 - 0.04 * 1.6449 / 1.96, abs=1e-4)
+
+
+def test_a_limit_that_is_no_auc_is_refused():
+    with pytest.raises(ValueError, match="limit is 65"):
+        verdict(Estimate(0.6, 0.5, 0.7), 65)
