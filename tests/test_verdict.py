@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fairstream.auditing.measure.attack import AttackCurve, attack
-from fairstream.auditing.measure.probes import Estimate
 from fairstream.auditing.measure.verdict import verdict
+from fairstream.auditing.report import Estimate
 
 
 def attacked(auc, error, trend):

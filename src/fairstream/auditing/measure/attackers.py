@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fairstream.auditing.measure.probes import PROBES, one_thread
+from fairstream.auditing.measure.probes import PROBES, equal_batches, one_thread
 
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.integer[Any]]
@@ -146,11 +146,7 @@ def _randomised(leaf: int, n_trees: int) -> Build:
 def _network(largest_batch: int, **setting: Any) -> Build:
     def build(n_rows: int, n_columns: int, n_groups: int, seed: int, trial: bool) -> Pipeline:
         network = PROBES["mlp"](n_rows, n_columns, n_groups, seed)
-        # Batches of equal size: the penalty is divided by the batch's rows, and a last batch of a few rows
-        # would undo what the others have learned.
-        n_drawn = int(n_rows * (1 - network[-1].validation_fraction)) + 1
-        n_batches = max(4, -(-n_drawn // largest_batch))
-        network[-1].set_params(batch_size=max(1, -(-n_drawn // n_batches)), **setting)
+        network[-1].set_params(batch_size=equal_batches(n_rows, largest_batch), **setting)
         return network
 
     return build

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from fairstream.auditing.measure.probes import Estimate
+from fairstream.auditing.report import Estimate
 
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.integer[Any]]

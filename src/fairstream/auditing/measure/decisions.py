@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from fairstream.auditing.measure.probes import Estimate
+from fairstream.auditing.report import Estimate
 
 FloatArray = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]

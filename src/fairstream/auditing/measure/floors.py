@@ -16,7 +16,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.attack import N_FOLDS, attack
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.probes import CHANCE_AUC, Estimate, one_thread
+from fairstream.auditing.measure.probes import CHANCE_AUC, one_thread
+from fairstream.auditing.report import Estimate
 
 FloatArray = NDArray[np.floating[Any]]
 

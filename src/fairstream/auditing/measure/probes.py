@@ -306,11 +306,25 @@ def _drawn(rows: NDArray[np.intp], n_rows: int, rng: np.random.Generator) -> NDA
     return np.concatenate([np.tile(rows, whole), rng.choice(rows, rest, replace=False)])
 
 
+def equal_batches(n_rows: int, largest: int, validation_share: float = 0.1) -> int:
+    """Return a batch size that divides the rows of an epoch evenly, at least four batches of them.
+
+    The penalty is divided by a batch's rows: a last batch of a few rows would undo what the others taught.
+
+    Examples
+    --------
+    >>> equal_batches(4_000, 512)
+    451
+    """
+    n_drawn = int(n_rows * (1 - validation_share)) + 1
+    return max(1, -(-n_drawn // max(4, -(-n_drawn // largest))))
+
+
 def _mlp(n_rows: int, n_columns: int, n_groups: int, seed: int) -> Pipeline:
     network = _BalancedNetwork(
         (64, 32),
         alpha=3.0,  # scikit-learn divides it by the batch's size
-        batch_size=min(512, n_rows // 4),
+        batch_size=equal_batches(n_rows, 512),
         learning_rate_init=4e-3,
         n_iter_no_change=6,
         max_iter=60,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairstream.auditing.measure.attack import attack
-from fairstream.auditing.measure.probes import Estimate
+from fairstream.auditing.report import Estimate
 
 NOISE = 1e-6
 DROP = 0.02

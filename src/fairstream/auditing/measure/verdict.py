@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scipy.special import ndtri
 
 from fairstream.auditing.measure.attack import AttackResult
-from fairstream.auditing.measure.probes import Estimate
+from fairstream.auditing.report import Estimate
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "does not hold", "cannot tell"
 
