@@ -17,10 +17,18 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
-from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
+from fairstream import (
+    FairStreamingPCA,
+    NotEnoughGroupsError,
+    collect_moments,
+    encode_groups,
+    fit_source,
+    load,
+)
 from fairstream.cli import main
 from fairstream.data import open_source
 from fairstream.data.blocks import Block
+from fairstream.data.cutting import join_blocks
 from fairstream.linalg import principal_angles
 from fairstream.streaming.checkpoint import CheckpointFolder
 from fairstream.streaming.signals import FitInterrupted
@@ -161,6 +169,95 @@ def test_merges_are_in_order_and_of_bounded_fan_in(n_parts):
     assert [index for _, window in merged for index in window] == [*range(n_parts)]
     assert max(widths, default=1) <= FAN_IN
     assert merged[-1][0] == n_parts
+
+
+# One door ---------------------------------------------------------------------------------------------
+
+
+def test_fit_source_fits_a_dask_collection_on_the_cluster(rows, single, one_thread):
+    X, sex = rows
+    source = open_source(da.from_array(X, chunks=(300, -1)), sensitive={"sex": sex})
+    assert_same_moments(fit_source(source, FairStreamingPCA(3), client=one_thread), single)
+    with one_thread.as_current():
+        assert_same_moments(fit_source(source, n_components=3), single)
+
+
+def test_fit_source_sends_an_open_source_to_the_cluster_of_a_client(tmp_path, rows, single, one_thread):
+    path, sensitive, _ = write_npy(tmp_path, *rows)
+    source = open_source(path, sensitive=sensitive)
+    seen: list[tuple[int, int | None]] = []
+    fitted = fit_source(
+        source,
+        n_components=3,
+        client=one_thread,
+        partition_rows=100,
+        progress=lambda *rows: seen.append(rows),
+    )
+    assert_same_moments(fitted, single)
+    assert seen == [(1_600, N_ROWS), (N_ROWS, N_ROWS)], "two windows of partitions"
+
+
+def dask_forms(X: np.ndarray, sex: np.ndarray) -> dict[str, Any]:
+    frame = as_frame(X, sex)
+    frame["town"] = np.array([*"abcd"])[np.arange(N_ROWS) // 500]
+    pairs = [(X[i : i + 700], {"sex": sex[i : i + 700]}) for i in range(0, N_ROWS, 700)]
+    beside = as_frame(X, sex).drop(columns="sex")
+    return {
+        "array": (da.from_array(X, chunks=(300, 5)), {"sex": sex}, X, {"sex": sex}),
+        "frame": (dd.from_pandas(frame, npartitions=4), ["sex"], frame, ["sex"]),
+        "labels in dask": (
+            dd.from_pandas(beside, npartitions=3),
+            {"sex": dd.from_pandas(frame["sex"], npartitions=3)},
+            X,
+            {"sex": sex},
+        ),
+        "delayed": ([dask.delayed(pair) for pair in pairs], None, X, {"sex": sex}),
+        "one delayed": (dask.delayed((X, {"sex": sex})), None, X, {"sex": sex}),
+    }
+
+
+@pytest.mark.parametrize("form", ["array", "frame", "labels in dask", "delayed", "one delayed"])
+def test_an_opened_dask_collection_is_a_source_like_any_other(form, rows):
+    given, labels, plain, plain_labels = dask_forms(*rows)[form]
+    with dask.config.set(scheduler="synchronous"):
+        source, expected = open_source(given, sensitive=labels), open_source(plain, sensitive=plain_labels)
+        assert source.n_features == expected.n_features
+        if form == "frame":
+            assert source.feature_names == expected.feature_names
+            assert source.encoding == expected.encoding
+        ours, theirs = join_blocks([*source]), join_blocks([*expected])
+        np.testing.assert_array_equal(ours.X, theirs.X)
+        np.testing.assert_array_equal(ours.groups["sex"].codes, theirs.groups["sex"].codes)
+        assert collect_moments(source).n_rows == N_ROWS
+
+
+def test_futures_are_a_source_like_any_other(rows, one_thread):
+    X, sex = rows
+    source = open_source([one_thread.submit(lambda rows: rows, (X, {"sex": sex}))])
+    np.testing.assert_array_equal(join_blocks([*source]).X, X)
+
+
+def test_opening_a_dask_collection_computes_nothing():
+    def rows() -> Any:
+        raise UnluckyError
+
+    source = open_source([dask.delayed(rows)()])
+    assert open_source(source) is source
+    with dask.config.set(scheduler="synchronous"), pytest.raises(UnluckyError):
+        source.n_features
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 10, "checkpoint": "kept", "client": 1}, "every=10 does not apply on a cluster"),
+        ({"partition_rows": 10}, "partition_rows=10 is for a cluster: pass client"),
+        ({"client": 1, "resume": True}, "resume is given without checkpoint"),
+    ],
+)
+def test_fit_source_refuses_what_it_would_ignore(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit_source(open_source(EYE, sensitive=SEX), n_components=2, **options)
 
 
 # Data that workers open themselves ----------------------------------------------------------------------
@@ -735,8 +832,8 @@ def test_a_first_pass_over_part_of_the_rows_is_refused(one_thread):
 
 
 def test_a_worker_holds_a_block_and_not_its_partition(tmp_path):
-    from fairstream.streaming.dask.facts import _look
     from fairstream.streaming.dask.fit import _summarise
+    from fairstream.streaming.dask.schema import _look
 
     X = np.random.default_rng(0).normal(size=(16_000, 64))
     X[:, 63] = X[:, 0] > 0
@@ -744,9 +841,9 @@ def test_a_worker_holds_a_block_and_not_its_partition(tmp_path):
 
     def peak_once(n_rows: int, block_size: int) -> int:
         (part, *_) = partition(tmp_path / "x.npy", [63], n_rows, {"block_size": block_size}).parts
-        facts = _look(part, 0, None, ())
+        schema = _look(part, 0, None, ())
         tracemalloc.start()
-        _summarise(part, 0, facts, 8, ())
+        _summarise(part, 0, schema, FairStreamingPCA(2, solver="sketch", rank=8), ())
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak

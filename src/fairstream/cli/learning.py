@@ -27,7 +27,6 @@ from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.learner import SOLVERS
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.streaming.checkpoint import refuse_occupied
-from fairstream.streaming.dask import fit_dask
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.components import solve as solve_moments
 
@@ -121,21 +120,19 @@ def fit(
     if client is not None and channels == "separate":
         raise click.UsageError("--channels separate does not go with --dask and --workers: leave these out")
     refuse_occupied(checkpoint, resume)
-    unlabelled: dict[str, int] | None
+    place = data if client is None else data.absolute()  # workers may have been started in another folder
     with progress_on_terminal("fit") as progress:
-        if client is None:
-            source = LabelCount(open_data(data, **reading))
-            new = _new_estimator(channels, source, choices)
-            estimator = fit_source(source, new, every=every, progress=progress, **keeping)
-            unlabelled = source.unlabelled
-        else:
-            described: Any = open_data(data, opener=_left_to_workers, **reading)
-            path, sensitive, options = described
-            learner = FairStreamingPCA(**choices)
-            estimator = fit_dask(
-                learner, path, sensitive, client=client, progress=progress, **keeping, **options
-            )
-            unlabelled = _unlabelled(estimator)
+        source = open_data(place, **reading)
+        counted = LabelCount(source)
+        estimator = fit_source(
+            counted if client is None else source,
+            _new_estimator(channels, source, choices),
+            client=client,
+            every=every,
+            progress=progress,
+            **keeping,
+        )
+    unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)
     estimator.subspace_.save(output)
     facts = {"model": str(output), **estimator.subspace_.describe()}
     answer({**facts, "rows_without_label": unlabelled}, as_json)
@@ -169,11 +166,6 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
     moments = estimator.moments_
     counted = {a: sum(moments.count(a, g) for g in labels) for a, labels in moments.groups.items()}
     return {attribute: int(moments.n_rows - n) for attribute, n in counted.items()}
-
-
-def _left_to_workers(data: Path, *, sensitive: Any, **options: Any) -> Any:
-    """Stand in for `open_source` where others open the data: return what they need for it."""
-    return data, sensitive, {name: value for name, value in options.items() if value is not None}
 
 
 @click.command(cls=WritingCommand)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from inspect import getattr_static
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -46,6 +47,19 @@ class BlockSource(Protocol):
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order."""
+
+
+def is_source(value: object) -> bool:
+    """Whether a value is a `BlockSource`; its properties, which may read data, are not evaluated.
+
+    Examples
+    --------
+    >>> is_source([Block(np.eye(2))])
+    False
+    """
+    absent = object()
+    wanted = ("n_features", "feature_names", "n_rows", "__iter__")
+    return all(getattr_static(value, name, absent) is not absent for name in wanted)
 
 
 def take_rows(groups: Groups, rows: slice | NDArray[np.intp]) -> dict[str, GroupColumn]:

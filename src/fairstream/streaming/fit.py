@@ -13,6 +13,7 @@ from sklearn.base import clone
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.cutting import cut_block
+from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
@@ -54,33 +55,48 @@ def fit_source(
     source: Any,
     estimator: FairStreamingPCA | None = None,
     *,
+    client: Any = None,
+    partition_rows: int | None = None,
     checkpoint: PathLike | None = None,
     every: int | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     **parameters: Any,
 ) -> FairStreamingPCA:
-    """Fit on all blocks of a source in one pass, with checkpoints that survive anything.
+    """Fit on all rows of a source, here or on a Dask cluster, with checkpoints that survive anything.
 
     Parameters
     ----------
     source : BlockSource, or anything that `open_source` opens without options
+        On a cluster also a list of paths or of sources. Workers open paths themselves, and must see them
+        under the same name; a source is cut among them if it is a `DivisibleSource`, else one worker reads
+        it.
     estimator : FairStreamingPCA or FairImagePCA, optional
         A new estimator to fit; or give the parameters of a `FairStreamingPCA`. All channels of a
         `FairImagePCA` learn in the same pass. With solver "power" and block_size None every step reads the
-        whole source; such a fit takes no checkpoint.
+        whole source; such a fit takes a checkpoint only on a cluster.
+    client : distributed.Client, str or int, optional
+        Fit on a Dask cluster: that of a client, of the scheduler at an address, or one of so many worker
+        processes on this machine. A Dask collection is always fitted on a cluster: without `client` on that
+        of the current client or, if there is none, on one of this machine.
+    partition_rows : int, optional
+        On a cluster, rows of a path or source that one task reads; by default 64 MB to 512 MB of them.
     checkpoint : path, optional
         A folder for checkpoints, of one fit at a time; the two newest are kept. With it, Ctrl-C and SIGTERM
-        write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt.
+        write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt. On a
+        cluster a fit that fails writes one too.
     every : int, optional
-        Rows between checkpoints; by default one is written about once a minute.
+        Rows between checkpoints; by default one is written about once a minute. Not on a cluster, where one
+        is written once a minute or, with solver "power" and block_size None, after every step.
     resume : bool
         Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
         read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
         block size, thread count and BLAS the result is bit for bit that of an uninterrupted fit; otherwise a
-        FairstreamWarning says what differs.
+        FairstreamWarning says what differs. On a cluster the first rows and the lengths of the partitions
+        are compared, and nothing is read again.
     progress : callable, optional
-        Called with (rows done, rows in all or None) after every block.
+        Called with (rows done, rows in all or None) after every block or, on a cluster, after every window of
+        16 partitions or every power step.
     **parameters
         Of `FairStreamingPCA`, if no estimator is given.
 
@@ -108,6 +124,20 @@ def fit_source(
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
     check_parameters(estimator.get_params(deep=False))
+    if client is not None or comes_from_dask(source):
+        if every is not None:
+            raise ValueError(
+                f"every={every} does not apply on a cluster, which writes once a minute: leave it out"
+            )
+        # Not at the top, because Dask is an extra.
+        from fairstream.streaming.dask.fit import learned_on_cluster
+
+        learned = learned_on_cluster(source, estimator, client, partition_rows, checkpoint, resume, progress)
+        return estimator.adopt(learned)
+    if partition_rows is not None:
+        raise ValueError(
+            f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
+        )
     if checkpoint is not None and reads_whole_steps(estimator.get_params(deep=False)):
         raise ValueError("checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out")
     folder = None if checkpoint is None else CheckpointFolder(checkpoint)

@@ -1,25 +1,26 @@
-"""fit_dask: the fit of an estimator on a Dask cluster."""
+"""Fits on a Dask cluster: workers read and summarise, summaries merge in a fixed order."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import Any
 
+from sklearn.base import clone
+
+from fairstream.data.dask_collections import named_errors
 from fairstream.estimators.images import FairImagePCA
-from fairstream.estimators.learner import Learner, check_parameters
+from fairstream.estimators.learner import Learner
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
-from fairstream.moments import GroupMoments
 from fairstream.streaming.checkpoint import refuse_occupied
-from fairstream.streaming.dask.categories import with_all_categories
 from fairstream.streaming.dask.clients import check_installed, connected, explained_failures
-from fairstream.streaming.dask.facts import Facts, look_at_first_rows
 from fairstream.streaming.dask.keeping import Keeper, Standing, kept
-from fairstream.streaming.dask.partitioning import Partitioned, partition
-from fairstream.streaming.dask.parts import Part, named_errors
+from fairstream.streaming.dask.partitioning import Partitioned, opened, partition
+from fairstream.streaming.dask.parts import Part
 from fairstream.streaming.dask.power_rounds import power_rounds
 from fairstream.streaming.dask.reducing import reduce_parts
-from fairstream.streaming.fit import Progress
+from fairstream.streaming.dask.schema import SharedSchema, shared_schema
+from fairstream.streaming.fit import Progress, fit_source
 
 
 def fit_dask(
@@ -34,7 +35,7 @@ def fit_dask(
     progress: Progress | None = None,
     **options: Any,
 ) -> FairStreamingPCA:
-    """Fit an estimator on a Dask cluster: workers read and summarise, summaries merge in a fixed order.
+    """Open X and fit an estimator on a Dask cluster: another name for `fit_source` with a client.
 
     Parameters
     ----------
@@ -44,24 +45,15 @@ def fit_dask(
         Delayed objects and futures yield rows (array, sparse matrix, frame), (rows, labels), or a `Block`.
         Paths (Parquet by row groups, Zarr and HDF5 by stored chunks, .npy by rows, images by name; other
         files whole) are opened by the workers, who must see them under the same name. A source that is open
-        already, or a list of them, is cut like a path where it is a `DivisibleSource`, else read by one
-        worker; it must be picklable.
+        already, or a list of them, is cut like a path if it is a `DivisibleSource`, else read by one worker;
+        it must be picklable.
     sensitive_features : optional
-        For paths as `sensitive` of `open_source`. For a dask DataFrame column names, for collections dask or
-        in-memory labels; for a list of blocks a list of their labels, unless they bring their own.
+        As `sensitive` of `open_source`.
     client : distributed.Client, str or int, optional
         A client, the address of a scheduler, or a number of local worker processes. None takes the current
-        client or, where there is none, a local cluster for the time of the fit.
-    partition_rows : int, optional
-        For paths and sources, rows that one task reads; by default between 64 MB and 512 MB of them.
-    checkpoint : path, optional
-        A folder that what has been learned is written to: about once a minute (with solver "power" and steps
-        over all rows, after every step), when the fit fails, and at the end. The two newest files are kept.
-        With it, Ctrl-C and SIGTERM write a checkpoint and then raise `FitInterrupted`.
-    resume : bool
-        Go on from the newest checkpoint of the folder.
-    progress : callable, optional
-        Called with (rows done, rows in all or None).
+        client or, if there is none, a local cluster for the time of the fit.
+    partition_rows, checkpoint, resume, progress
+        As in `fit_source`.
     **options
         Of `open_source`: features, categories, block_size, key, resize, ...
 
@@ -69,13 +61,6 @@ def fit_dask(
     -------
     FairStreamingPCA
         The estimator, fitted. A failed fit leaves it as it was.
-
-    Notes
-    -----
-    Exact moments equal those of a single-process fit to rounding. A sketch depends on how the data is cut,
-    but, as everything here, not on the number of workers. A worker that dies is replaced or its work done by
-    others, with the same result. A worker holds one block and a few summaries, O(block + d rank).
-    With solver "power" every step sends the basis out and sums products, see docs/scaling.md.
 
     Examples
     --------
@@ -90,58 +75,78 @@ def fit_dask(
     (2, 6)
     """
     check_installed()
-    if isinstance(estimator, FairImagePCA) or not isinstance(estimator, FairStreamingPCA):
-        raise ValueError(
-            f"estimator is a {type(estimator).__name__}: fit_dask takes a FairStreamingPCA; fit channels "
-            "with fit_source"
-        )
-    check_parameters(estimator.get_params(deep=False))
-    if checkpoint is None and resume:
-        raise ValueError("resume is given without checkpoint: name a folder")
     refuse_occupied(checkpoint, resume)
-    data = partition(X, sensitive_features, partition_rows, options)
+    sources = opened(X, sensitive_features, options)
+    with connected(client) as running:
+        fitted = fit_source(
+            sources,
+            clone(estimator),
+            client=running,
+            partition_rows=partition_rows,
+            checkpoint=checkpoint,
+            resume=resume,
+            progress=progress,
+        )
+    return estimator.adopt(fitted.learner_, solve=True)
+
+
+def learned_on_cluster(
+    source: Any,
+    estimator: FairStreamingPCA,
+    client: Any,
+    partition_rows: int | None,
+    checkpoint: PathLike | None,
+    resume: bool,
+    progress: Progress | None,
+) -> Learner:
+    """Return what an estimator learns from a source, a path or a list of them on a cluster.
+
+    Exact moments equal those of a single-process fit to rounding. A sketch depends on how the data is cut,
+    but, as everything here, not on the number of workers. A worker that dies is replaced or its work done by
+    others, with the same result. A worker holds one block and a few summaries, O(block + d rank).
+    """
+    if isinstance(estimator, FairImagePCA):
+        raise ValueError("estimator is a FairImagePCA: fit_dask takes a FairStreamingPCA")
+    data = partition(source, None, partition_rows)
     keeper = None if checkpoint is None else Keeper(checkpoint, estimator, data)
     with nullcontext() if keeper is None else keeper.locked(), connected(client) as running:
         refuse_occupied(checkpoint, resume)  # once more: another fit may have begun and ended meanwhile
         with explained_failures(running, "before the first partition was read"):
-            data, facts = with_all_categories(running, *look_at_first_rows(running, data))
+            data, schema = shared_schema(running, data)
         if keeper is not None:
-            keeper.note_first_rows(facts)
-        if not facts.labels and estimator.constraint != "none":
+            keeper.note_first_rows(schema)
+        if not schema.has_groups and estimator.constraint != "none":
             raise ValueError(
                 "sensitive_features is missing: pass one label per row and attribute, or "
                 'constraint="none" for ordinary streaming PCA'
             )
-        if estimator.solver == "power":
-            learner = power_rounds(running, estimator, data, facts, keeper, progress)
-        else:
-            learner = _merged_moments(running, estimator, data, facts, keeper, progress)
-    learner.schema = facts.schema
-    return estimator.adopt(learner, solve=True)
+        learn = power_rounds if estimator.solver == "power" else _merged_moments
+        learner = learn(running, estimator, data, schema, keeper, progress)
+    learner.schema = schema.columns
+    return learner
 
 
 def _merged_moments(
     client: Any,
     estimator: FairStreamingPCA,
     data: Partitioned,
-    facts: Facts,
+    schema: SharedSchema,
     keeper: Keeper | None,
     progress: Progress | None,
 ) -> Learner:
     """Return the moments of all parts, merged window by window, and kept on disk as they grow."""
-    standing = Standing(estimator.new_learner(facts.head.X, facts.head.groups or None))
+    standing = Standing(estimator.new_learner(schema.head.X, schema.head.groups or None))
     standing = standing if keeper is None else keeper.taken_up(standing)
-    standing.learner.schema = facts.schema
-    moments: GroupMoments = standing.learner.moments
-    n_parts, shared = len(data.parts), (facts, moments.rank)
+    standing.learner.schema = schema.columns
+    n_parts, shared = len(data.parts), (schema, estimator)
     with kept(keeper, standing) as pending:
         windows = reduce_parts(client, data.parts, _summarise, _merge, shared, standing.done, pending)
         while standing.done < n_parts:
             way_on = "" if keeper is None or not standing.rows else keeper.way_on
             with explained_failures(client, f"after {standing.done:,} of {n_parts:,} partitions{way_on}"):
                 done, window = next(windows)
-            moments.merge(window)
-            standing.rows, standing.done = int(moments.n_rows), done
+            standing.learner.merge(window)
+            standing.rows, standing.done = int(standing.learner.n_rows), done
             if keeper is not None:
                 keeper.write_now_and_then(standing)
             if progress is not None:
@@ -149,18 +154,21 @@ def _merged_moments(
     return standing.learner
 
 
-def _summarise(part: Part, index: int, facts: Facts, rank: int | None, inputs: Any) -> GroupMoments:
-    """Return the moments of one part (on a worker)."""
-    moments = GroupMoments(facts.n_features, rank, facts.dtype)
+# On the workers -----------------------------------------------------------------------------------------
+
+
+def _summarise(
+    part: Part, index: int, schema: SharedSchema, estimator: FairStreamingPCA, inputs: Any
+) -> Learner:
+    """Return what is learned from one part."""
+    learner = estimator.empty_learner(schema.head.X, schema.head.groups or None)
     with named_errors(part, index):
-        for block in part.open(tuple(inputs), facts.encoding) or ():
-            if block.n_rows:
-                facts.check(block)
-                moments.update(block.X, block.groups)
-    return moments
+        for block in schema.blocks(part, inputs):
+            learner.update(block.X, block.groups)
+    return learner
 
 
-def _merge(summaries: list[GroupMoments]) -> GroupMoments:
+def _merge(summaries: list[Learner]) -> Learner:
     """Return the merged summaries; Dask keeps the originals, which must not change."""
     merged = summaries[0].copy()
     for other in summaries[1:]:

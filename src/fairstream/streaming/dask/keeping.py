@@ -19,9 +19,9 @@ from fairstream.streaming.checkpoint import (
     warn_of_differences,
     warn_of_no_digest,
 )
-from fairstream.streaming.dask.facts import Facts
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.reducing import Stopped
+from fairstream.streaming.dask.schema import SharedSchema
 from fairstream.streaming.fit import CHECKPOINT_SECONDS
 from fairstream.streaming.signals import FitInterrupted, PendingSignal, signals_held_back
 
@@ -50,9 +50,9 @@ class Keeper:
         """Keep other fits out of the folder."""
         return self._folder.locked()
 
-    def note_first_rows(self, facts: Facts) -> None:
+    def note_first_rows(self, schema: SharedSchema) -> None:
         """Remember what the data looks like at its beginning, for whoever resumes."""
-        self._first_rows = facts.first_rows
+        self._first_rows = schema.first_rows
 
     @property
     def way_on(self) -> str:

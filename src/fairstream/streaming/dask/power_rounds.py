@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from fairstream.data.blocks import Block
+from fairstream.data.dask_collections import named_errors
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.estimators.learner import Learner, PowerLearner, new_power_method
+from fairstream.estimators.learner import Learner, PowerLearner, new_power_method, working_dtype
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.power import FairPowerMethod
 from fairstream.power.method import PartialSums
 from fairstream.streaming.dask.clients import explained_failures
-from fairstream.streaming.dask.facts import Facts
 from fairstream.streaming.dask.keeping import Keeper, Standing, kept
 from fairstream.streaming.dask.partitioning import Partitioned
-from fairstream.streaming.dask.parts import Part, named_errors, without_inputs
+from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.dask.reducing import finished, futures_of, reduce_parts
+from fairstream.streaming.dask.schema import SharedSchema
 from fairstream.streaming.fit import Progress
 from fairstream.streaming.signals import PendingSignal
 
@@ -28,20 +29,20 @@ def power_rounds(
     client: Any,
     estimator: FairStreamingPCA,
     data: Partitioned,
-    facts: Facts,
+    schema: SharedSchema,
     keeper: Keeper | None,
     progress: Progress | None,
 ) -> Learner:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
-    rounds = _Rounds(client, data, facts)
+    rounds = _Rounds(client, data, schema)
     whole = estimator.block_size is None
     with explained_failures(client, "before the first power step"):
         head = rounds.head()
         ranges = None if whole else _RowRanges(data.parts, rounds.row_counts())
-        standing = Standing(PowerLearner(_new_method(estimator, facts)))
+        standing = Standing(PowerLearner(_new_method(estimator, schema)))
         standing = standing if keeper is None else keeper.taken_up(standing)
         if not standing.done:
-            standing.learner = PowerLearner(_with_groups(estimator, facts, rounds, ranges))
+            standing.learner = PowerLearner(_with_groups(estimator, schema, rounds, ranges))
     total = data.n_rows
     if ranges is not None:
         ranges.take(standing.rows)
@@ -75,16 +76,16 @@ def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | N
 
 
 def _with_groups(
-    estimator: FairStreamingPCA, facts: Facts, rounds: _Rounds, ranges: _RowRanges | None
+    estimator: FairStreamingPCA, schema: SharedSchema, rounds: _Rounds, ranges: _RowRanges | None
 ) -> FairPowerMethod:
     """Return the method with the groups that the rows of its first step have."""
-    if not facts.labels:
-        return _new_method(estimator, facts)
-    size = _new_method(estimator, facts).plan.block_rows(0)
+    if not schema.has_groups:
+        return _new_method(estimator, schema)
+    size = _new_method(estimator, schema).plan.block_rows(0)
     groups = rounds.labels(None if ranges is None else ranges.take(size or 0))
     if ranges is not None:
         ranges.rewind()
-    return _new_method(estimator, facts, _declared(groups, estimator.constraint))
+    return _new_method(estimator, schema, _declared(groups, estimator.constraint))
 
 
 def _method_of(standing: Standing) -> FairPowerMethod:
@@ -92,10 +93,12 @@ def _method_of(standing: Standing) -> FairPowerMethod:
 
 
 def _new_method(
-    estimator: FairStreamingPCA, facts: Facts, groups: dict[str, Any] | None = None
+    estimator: FairStreamingPCA, schema: SharedSchema, groups: dict[str, Any] | None = None
 ) -> FairPowerMethod:
-    method = new_power_method(estimator.get_params(deep=False), facts.n_features, facts.dtype, groups)
-    method.schema = facts.schema
+    method = new_power_method(
+        estimator.get_params(deep=False), schema.n_features, working_dtype(schema.head.X.dtype), groups
+    )
+    method.schema = schema.columns
     return method
 
 
@@ -113,15 +116,15 @@ def _declared(groups: dict[str, set[Any]], constraint: str) -> dict[str, Any] | 
 class _Rounds:
     """What is asked of all workers, over some parts or all of them."""
 
-    def __init__(self, client: Any, data: Partitioned, facts: Facts) -> None:
-        self._client, self._parts, self._facts = client, data.parts, facts
+    def __init__(self, client: Any, data: Partitioned, schema: SharedSchema) -> None:
+        self._client, self._parts, self._schema = client, data.parts, schema
         self.pending: PendingSignal | None = None
 
     def head(self) -> Any:
         """Return the first rows of the data."""
-        part = self._parts[self._facts.part]
+        part = self._parts[self._schema.part]
         inputs = futures_of(self._client, part.inputs)
-        asked = (without_inputs(part), self._facts.encoding, inputs)
+        asked = (without_inputs(part), self._schema.columns.encoding, inputs)
         return finished(self._client, self._client.submit(_head, *asked, pure=False))
 
     def row_counts(self) -> list[int]:
@@ -153,7 +156,7 @@ class _Rounds:
     def _reduce(
         self, parts: Sequence[Part], work: Callable[..., Any], merge: Callable[..., Any], *shared: Any
     ) -> Any:
-        shared = (self._facts, *shared)
+        shared = (self._schema, *shared)
         windows = reduce_parts(self._client, parts, work, merge, shared, pending=self.pending)
         return merge([result for _, result in windows])
 
@@ -187,11 +190,8 @@ class _RowRanges:
 # On the workers -----------------------------------------------------------------------------------------
 
 
-def _blocks(part: Part, facts: Facts, inputs: Any) -> Any:
-    for block in part.open(tuple(inputs), facts.encoding) or ():
-        if block.n_rows:
-            facts.check(block)
-            yield block
+def _blocks(part: Part, schema: SharedSchema, inputs: Any) -> Any:
+    return schema.blocks(part, inputs)
 
 
 def _head(part: Part, encoding: Any, inputs: Any) -> Any:
@@ -202,9 +202,11 @@ def _same(method: FairPowerMethod) -> FairPowerMethod:
     return method
 
 
-def _add_up(part: Part, index: int, facts: Facts, method: FairPowerMethod, inputs: Any) -> PartialSums:
+def _add_up(
+    part: Part, index: int, schema: SharedSchema, method: FairPowerMethod, inputs: Any
+) -> PartialSums:
     with named_errors(part, index):
-        return method.partial_sums(_blocks(part, facts, inputs))
+        return method.partial_sums(_blocks(part, schema, inputs))
 
 
 def _summed(parts: list[PartialSums]) -> PartialSums:
@@ -214,11 +216,11 @@ def _summed(parts: list[PartialSums]) -> PartialSums:
     return total
 
 
-def _find_labels(part: Part, index: int, facts: Facts, inputs: Any) -> dict[str, set[Any]]:
-    found: dict[str, set[Any]] = {attribute: set() for attribute in facts.labels}
+def _find_labels(part: Part, index: int, schema: SharedSchema, inputs: Any) -> dict[str, set[Any]]:
+    found: dict[str, set[Any]] = {attribute: set() for attribute in schema.head.groups}
     with named_errors(part, index):
         block: Block
-        for block in _blocks(part, facts, inputs):
+        for block in _blocks(part, schema, inputs):
             for attribute, column in block.groups.items():
                 present = np.unique(column.codes[column.codes >= 0])
                 found[attribute] |= {column.labels[code] for code in present.tolist()}
@@ -229,9 +231,9 @@ def _united(parts: list[dict[str, set[Any]]]) -> dict[str, set[Any]]:
     return {attribute: set().union(*(part[attribute] for part in parts)) for attribute in parts[0]}
 
 
-def _count_rows(part: Part, index: int, facts: Facts, inputs: Any) -> list[int]:
+def _count_rows(part: Part, index: int, schema: SharedSchema, inputs: Any) -> list[int]:
     with named_errors(part, index):
-        return [sum(block.n_rows for block in _blocks(part, facts, inputs))]
+        return [sum(block.n_rows for block in _blocks(part, schema, inputs))]
 
 
 def _joined(parts: list[list[int]]) -> list[int]:
