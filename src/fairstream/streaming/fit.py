@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar, overload
 
 from numpy.typing import DTypeLike
-from sklearn.base import clone
 
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource, Matrix
@@ -27,17 +25,9 @@ from fairstream.estimators.learner import (
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.moments import GroupMoments
-from fairstream.streaming.checkpoint import (
-    Checkpoint,
-    CheckpointFolder,
-    environment_of,
-    refuse_occupied,
-    warn_of_differences,
-    warn_of_no_digest,
-)
-from fairstream.streaming.signals import FitInterrupted, PendingSignal, signals_held_back
+from fairstream.streaming.checkpoint import Checkpoint, Keeper, Standing, environment_of, refuse_occupied
+from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped
 
-CHECKPOINT_SECONDS = 60.0
 NO_ROWS = "the source has no rows: nothing was learned"
 
 Progress: TypeAlias = Callable[[int, int | None], object]
@@ -83,8 +73,8 @@ def fit_source(
         On a cluster, rows of a path or source that one task reads; by default 64 MB to 512 MB of them.
     checkpoint : path, optional
         A folder for checkpoints, of one fit at a time; the two newest are kept. With it, Ctrl-C and SIGTERM
-        write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt. On a
-        cluster a fit that fails writes one too.
+        write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt. A fit
+        that fails writes one too.
     every : int, optional
         Rows between checkpoints; by default one is written about once a minute. Not on a cluster, where one
         is written once a minute or, with solver "power" and block_size None, after every step.
@@ -124,31 +114,31 @@ def fit_source(
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
     check_parameters(estimator.get_params(deep=False))
-    if client is not None or comes_from_dask(source):
-        if every is not None:
-            raise ValueError(
-                f"every={every} does not apply on a cluster, which writes once a minute: leave it out"
-            )
-        # Not at the top, because Dask is an extra.
-        from fairstream.streaming.dask.fit import learned_on_cluster
-
-        learned = learned_on_cluster(source, estimator, client, partition_rows, checkpoint, resume, progress)
-        return estimator.adopt(learned)
-    if partition_rows is not None:
+    on_cluster = client is not None or comes_from_dask(source)
+    if on_cluster and every is not None:
+        raise ValueError(
+            f"every={every} does not apply on a cluster, which writes once a minute: leave it out"
+        )
+    if partition_rows is not None and not on_cluster:
         raise ValueError(
             f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
         )
-    if checkpoint is not None and reads_whole_steps(estimator.get_params(deep=False)):
+    if checkpoint is not None and not on_cluster and reads_whole_steps(estimator.get_params(deep=False)):
         raise ValueError("checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out")
-    folder = None if checkpoint is None else CheckpointFolder(checkpoint)
-    with nullcontext() if folder is None else folder.locked():
+    keeper = None if checkpoint is None else Keeper(checkpoint, estimator, every)
+    with nullcontext() if keeper is None else keeper.locked():
         refuse_occupied(checkpoint, resume)
-        source = open_source(source)  # a table may be read once here: not before the folder is ours
-        estimator.check_source(source)
-        if folder is None:
-            learner = _learned(source, estimator.new_learner, progress)
+        if on_cluster:
+            from fairstream.streaming.dask.fit import learned_on_cluster  # here, because Dask is an extra
+
+            learner = learned_on_cluster(source, estimator, client, partition_rows, keeper, progress)
         else:
-            learner = _learned_with_checkpoints(source, estimator, folder, every, progress)
+            source = open_source(source)  # a table may be read once here: not before the folder is ours
+            estimator.check_source(source)
+            if keeper is None:
+                learner = _learned(source, estimator.new_learner, progress)
+            else:
+                learner = _learned_with_checkpoints(source, estimator, keeper, progress)
     return estimator.adopt(learner)
 
 
@@ -208,60 +198,31 @@ def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Lear
 
 
 def _learned_with_checkpoints(
-    source: BlockSource,
-    estimator: FairStreamingPCA,
-    folder: CheckpointFolder,
-    every: int | None,
-    progress: Progress | None,
+    source: BlockSource, estimator: FairStreamingPCA, keeper: Keeper, progress: Progress | None
 ) -> Learner:
     """Return what is learned in one pass, or what is left of it, with checkpoints on the way."""
-    environment, digest = environment_of(source), RowDigest()
-    learner: Learner | None = None
-    rows = saved_rows = 0
-    found = folder.newest()
+    digest = RowDigest()
+    found = keeper.begin(source, environment_of(source))
+    standing = Standing() if found is None else found.standing
+    standing.digest = digest.to_json
     if found is not None:
-        _check_same_fit(found, estimator, source)
-        warn_of_differences(found.environment, environment)
-        warn_of_no_digest(found)
-        learner = found.estimator.learner_
-        learner.schema = learner.schema.filled(Schema.of(source))
-        rows = saved_rows = found.rows
-
-    def write() -> None:
-        if learner is not None:
-            half = clone(estimator).adopt(learner)
-            folder.write(half, rows, environment, digest.to_json())
-
-    saved_at = time.monotonic()
-    with signals_held_back() as pending:
+        standing.learner.schema = standing.learner.schema.filled(Schema.of(source))
+    with keeper.keeping(standing) as pending:
         blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
         for block, rows in blocks:
+            standing.learner = standing.learner or _started(source, estimator.new_learner, block)
+            standing.learner.update(block.X, block.groups or None)
             digest.update(block)
-            learner = learner or _started(source, estimator.new_learner, block)
-            learner.update(block.X, block.groups or None)
+            standing.rows = rows
             if progress is not None:
                 progress(rows, source.n_rows)
-            due = (
-                time.monotonic() - saved_at > CHECKPOINT_SECONDS
-                if every is None
-                else rows - saved_rows >= every
-            )
-            if due or pending.number is not None:
-                write()
-                saved_at, saved_rows = time.monotonic(), rows
+            keeper.write_if_due(standing)
             if pending.number is not None:
-                break
-        if rows > saved_rows:
-            write()
-    # After signals are let through again: one that came during the last write must not be lost.
-    if pending.number is not None:
-        raise FitInterrupted(
-            f"stopped after {rows:,} rows; checkpoint written to {folder.path}, resume=True goes on",
-            pending.number,
-        )
-    if learner is None:
+                raise Stopped
+    if standing.learner is None:
         raise ValueError(NO_ROWS)
-    return learner
+    learned: Learner = standing.learner
+    return learned
 
 
 def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
@@ -307,30 +268,4 @@ def _check_same_rows(found: Checkpoint, digest: RowDigest) -> None:
             f"the first {found.rows:,} rows of the source are not those that {found.path.name} was learned "
             f"from, the {difference} differ: resume with the same data in the same order, or begin anew in "
             "another folder"
-        )
-
-
-def _check_same_fit(found: Checkpoint, estimator: FairStreamingPCA, source: BlockSource) -> None:
-    """Refuse to resume with another estimator or other columns than the checkpoint's."""
-    if type(found.estimator) is not type(estimator):
-        raise ValueError(
-            f"the checkpoint {found.path.name} is of a {type(found.estimator).__name__}, the estimator a "
-            f"{type(estimator).__name__}: resume with the former, or begin anew in another folder"
-        )
-    now: Mapping[str, Any] = estimator.get_params(deep=False)
-    for name, then in found.estimator.get_params(deep=False).items():
-        if then != now[name]:
-            raise ValueError(
-                f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then!r}: "
-                "resume with that, or begin anew in another folder"
-            )
-    names = found.estimator.learner_.schema.feature_names
-    if names not in (None, source.feature_names):
-        raise ValueError(
-            f"the source has other column names than {found.path.name}: it belongs to other data"
-        )
-    if source.n_features != found.estimator.n_features_in_:
-        raise ValueError(
-            f"the source has {source.n_features} features, the checkpoint {found.path.name} has "
-            f"{found.estimator.n_features_in_}: it belongs to other data"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,15 +13,15 @@ from fairstream.estimators.images import FairImagePCA
 from fairstream.estimators.learner import Learner
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
-from fairstream.streaming.checkpoint import refuse_occupied
+from fairstream.streaming.checkpoint import Keeper, Standing, environment_of, refuse_occupied
 from fairstream.streaming.dask.clients import check_installed, connected, explained_failures
-from fairstream.streaming.dask.keeping import Keeper, Standing, kept
 from fairstream.streaming.dask.partitioning import Partitioned, opened, partition
 from fairstream.streaming.dask.parts import Part
 from fairstream.streaming.dask.power_rounds import power_rounds
 from fairstream.streaming.dask.reducing import reduce_parts
 from fairstream.streaming.dask.schema import SharedSchema, shared_schema
 from fairstream.streaming.fit import Progress, fit_source
+from fairstream.streaming.signals import PendingSignal
 
 
 def fit_dask(
@@ -95,8 +96,7 @@ def learned_on_cluster(
     estimator: FairStreamingPCA,
     client: Any,
     partition_rows: int | None,
-    checkpoint: PathLike | None,
-    resume: bool,
+    keeper: Keeper | None,
     progress: Progress | None,
 ) -> Learner:
     """Return what an estimator learns from a source, a path or a list of them on a cluster.
@@ -107,23 +107,37 @@ def learned_on_cluster(
     """
     if isinstance(estimator, FairImagePCA):
         raise ValueError("estimator is a FairImagePCA: fit_dask takes a FairStreamingPCA")
+    check_installed()
     data = partition(source, None, partition_rows)
-    keeper = None if checkpoint is None else Keeper(checkpoint, estimator, data)
-    with nullcontext() if keeper is None else keeper.locked(), connected(client) as running:
-        refuse_occupied(checkpoint, resume)  # once more: another fit may have begun and ended meanwhile
+    with connected(client) as running:
         with explained_failures(running, "before the first partition was read"):
             data, schema = shared_schema(running, data)
-        if keeper is not None:
-            keeper.note_first_rows(schema)
         if not schema.has_groups and estimator.constraint != "none":
             raise ValueError(
                 "sensitive_features is missing: pass one label per row and attribute, or "
                 'constraint="none" for ordinary streaming PCA'
             )
+        standing = Standing() if keeper is None else _resumed(keeper, data, schema)
         learn = power_rounds if estimator.solver == "power" else _merged_moments
-        learner = learn(running, estimator, data, schema, keeper, progress)
+        learner = learn(running, estimator, data, schema, standing, keeper, progress)
     learner.schema = schema.columns
     return learner
+
+
+def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> Standing:
+    """Return where the newest checkpoint stands, or the start; refuse the checkpoint of other data."""
+    found = keeper.begin(schema, environment_of(None), {"partitions": len(data.parts), "rows": data.n_rows})
+    # What is known of the data without reading it again: its first rows, and the lengths of the partitions.
+    lengths = zlib.crc32(repr([part.n_rows for part in data.parts]).encode())
+    digest = {**schema.first_rows, "partitions": lengths}
+    if found is not None and found.digest not in (None, digest):
+        raise ValueError(
+            f"the partitions or their first rows are not those that {found.path.name} was learned from: "
+            "resume with the same data in the same order, or begin anew in another folder"
+        )
+    standing = Standing() if found is None else found.standing
+    standing.digest = lambda: digest
+    return standing
 
 
 def _merged_moments(
@@ -131,27 +145,27 @@ def _merged_moments(
     estimator: FairStreamingPCA,
     data: Partitioned,
     schema: SharedSchema,
+    standing: Standing,
     keeper: Keeper | None,
     progress: Progress | None,
 ) -> Learner:
     """Return the moments of all parts, merged window by window, and kept on disk as they grow."""
-    standing = Standing(estimator.new_learner(schema.head.X, schema.head.groups or None))
-    standing = standing if keeper is None else keeper.taken_up(standing)
-    standing.learner.schema = schema.columns
+    learner: Learner = standing.learner or estimator.new_learner(schema.head.X, schema.head.groups or None)
+    standing.learner, learner.schema = learner, schema.columns
     n_parts, shared = len(data.parts), (schema, estimator)
-    with kept(keeper, standing) as pending:
+    with nullcontext(PendingSignal()) if keeper is None else keeper.keeping(standing) as pending:
         windows = reduce_parts(client, data.parts, _summarise, _merge, shared, standing.done, pending)
         while standing.done < n_parts:
             way_on = "" if keeper is None or not standing.rows else keeper.way_on
             with explained_failures(client, f"after {standing.done:,} of {n_parts:,} partitions{way_on}"):
                 done, window = next(windows)
-            standing.learner.merge(window)
-            standing.rows, standing.done = int(standing.learner.n_rows), done
+            learner.merge(window)
+            standing.rows, standing.done = int(learner.n_rows), done
             if keeper is not None:
-                keeper.write_now_and_then(standing)
+                keeper.write_if_due(standing)
             if progress is not None:
                 progress(standing.rows, data.n_rows)
-    return standing.learner
+    return learner
 
 
 # On the workers -----------------------------------------------------------------------------------------

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from fairstream.data.blocks import Block
-from fairstream.data.dask_collections import named_errors
+from fairstream.data.dask_collections import named_errors, united
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.estimators.learner import Learner, PowerLearner, new_power_method, working_dtype
+from fairstream.estimators.learner import Learner, reads_whole_steps
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.power import FairPowerMethod
 from fairstream.power.method import PartialSums
+from fairstream.streaming.checkpoint import Keeper, Standing
 from fairstream.streaming.dask.clients import explained_failures
-from fairstream.streaming.dask.keeping import Keeper, Standing, kept
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.dask.reducing import finished, futures_of, reduce_parts
@@ -30,87 +32,68 @@ def power_rounds(
     estimator: FairStreamingPCA,
     data: Partitioned,
     schema: SharedSchema,
+    standing: Standing,
     keeper: Keeper | None,
     progress: Progress | None,
 ) -> Learner:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
     rounds = _Rounds(client, data, schema)
-    whole = estimator.block_size is None
+    whole = reads_whole_steps(estimator.get_params(deep=False))
     with explained_failures(client, "before the first power step"):
         head = rounds.head()
         ranges = None if whole else _RowRanges(data.parts, rounds.row_counts())
-        standing = Standing(PowerLearner(_new_method(estimator, schema)))
-        standing = standing if keeper is None else keeper.taken_up(standing)
-        if not standing.done:
-            standing.learner = PowerLearner(_with_groups(estimator, schema, rounds, ranges))
-    total = data.n_rows
+        if standing.learner is None:
+            standing.learner = _new_learner(estimator, schema, rounds, ranges)
     if ranges is not None:
         ranges.take(standing.rows)
-    with kept(keeper, standing) as pending:
+    passes = standing.learner.passes
+    with nullcontext(PendingSignal()) if keeper is None else keeper.keeping(standing) as pending:
         rounds.pending = pending
-        while standing.done < _method_of(standing).plan.total_steps if ranges is None else ranges.left:
+        while standing.done < passes if ranges is None else ranges.left:
             way_on = "" if keeper is None or not standing.rows else keeper.way_on
             with explained_failures(client, f"in power step {standing.done + 1}{way_on}"):
                 _step(rounds, standing, head, ranges)
             if keeper is not None and whole:
                 keeper.write(standing)
             elif keeper is not None:
-                keeper.write_now_and_then(standing)
+                keeper.write_if_due(standing)
             if progress is not None:
-                steps = _method_of(standing).plan.total_steps if whole else 1
-                progress(standing.rows, None if total is None else total * steps)
-    return standing.learner
+                progress(standing.rows, None if data.n_rows is None else data.n_rows * passes)
+    learned: Learner = standing.learner
+    return learned
 
 
 def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | None) -> None:
-    """Take one step; where it fails, the fit stands where it stood before."""
-    method = _method_of(standing).copy()
-    size = None if ranges is None else method.plan.block_rows(standing.done)
-    method.open_step(head)
-    sums = rounds.sums(method, ranges.take(size or 0) if ranges is not None else None)
-    method.add_partial(sums)
-    if size is None or sums.counts[0] == size:
-        method.end_partial_step()
-    standing.learner, standing.done = PowerLearner(method), standing.done + 1
-    standing.rows += int(sums.counts[0])
+    """Take one step; if it fails, the fit stands where it stood before."""
+    learner = standing.learner.copy()
+    parts = None if ranges is None else ranges.take(learner.step_rows)
+    learner.open_step(head)
+    sums = rounds.sums(learner, parts)
+    learner.close_step(sums)
+    standing.learner, standing.done = learner, standing.done + 1
+    standing.rows += int(sums[0].counts[0])
 
 
-def _with_groups(
+def _new_learner(
     estimator: FairStreamingPCA, schema: SharedSchema, rounds: _Rounds, ranges: _RowRanges | None
-) -> FairPowerMethod:
-    """Return the method with the groups that the rows of its first step have."""
+) -> Any:
+    """Return a learner that knows the groups of the rows of its first step."""
+    learner: Any = estimator.new_learner(schema.head.X, schema.head.groups or None)
+    learner.schema = schema.columns
     if not schema.has_groups:
-        return _new_method(estimator, schema)
-    size = _new_method(estimator, schema).plan.block_rows(0)
-    groups = rounds.labels(None if ranges is None else ranges.take(size or 0))
+        return learner
+    groups = rounds.labels(None if ranges is None else ranges.take(learner.step_rows))
     if ranges is not None:
         ranges.rewind()
-    return _new_method(estimator, schema, _declared(groups, estimator.constraint))
-
-
-def _method_of(standing: Standing) -> FairPowerMethod:
-    return standing.learner.power
-
-
-def _new_method(
-    estimator: FairStreamingPCA, schema: SharedSchema, groups: dict[str, Any] | None = None
-) -> FairPowerMethod:
-    method = new_power_method(
-        estimator.get_params(deep=False), schema.n_features, working_dtype(schema.head.X.dtype), groups
-    )
-    method.schema = schema.columns
-    return method
-
-
-def _declared(groups: dict[str, set[Any]], constraint: str) -> dict[str, Any] | None:
-    """Return the groups to follow; without a constraint they are only counted, and only where they differ."""
     small = [attribute for attribute, labels in groups.items() if len(labels) < 2]
-    if small and constraint != "none":
+    if small and estimator.constraint != "none":
         raise NotEnoughGroupsError(
             f"the rows of the first step have {len(groups[small[0]])} group of {small[0]!r}, two are needed: "
             "take a larger block_size, shuffle the rows, or drop the attribute"
         )
-    return dict(groups) if groups and not small else None
+    if not small:  # without a constraint groups are only counted, and only if there are several
+        learner.declare(groups)
+    return learner
 
 
 class _Rounds:
@@ -139,18 +122,18 @@ class _Rounds:
     def labels(self, parts: Sequence[Part] | None) -> dict[str, set[Any]]:
         """Return the groups that occur."""
         found: dict[str, set[Any]] = self._reduce(
-            self._parts if parts is None else parts, _find_labels, _united
+            self._parts if parts is None else parts, _find_labels, united
         )
         return found
 
-    def sums(self, method: FairPowerMethod, parts: Sequence[Part] | None) -> PartialSums:
-        """Return the sums of one step."""
+    def sums(self, learner: Any, parts: Sequence[Part] | None) -> tuple[PartialSums, ...]:
+        """Return the sums of one step, for each channel."""
         with warnings.catch_warnings():
             # The basis is a task of its own, not scattered data: a task lost with a worker is done again.
             warnings.filterwarnings("ignore", "Sending large graph")
-            basis = self._client.submit(_same, method, pure=False)
+            basis = self._client.submit(_same, learner, pure=False)
         parts = self._parts if parts is None else parts
-        sums: PartialSums = self._reduce(parts, _add_up, _summed, basis)
+        sums: tuple[PartialSums, ...] = self._reduce(parts, _add_up, _summed, basis)
         return sums
 
     def _reduce(
@@ -190,50 +173,37 @@ class _RowRanges:
 # On the workers -----------------------------------------------------------------------------------------
 
 
-def _blocks(part: Part, schema: SharedSchema, inputs: Any) -> Any:
-    return schema.blocks(part, inputs)
-
-
 def _head(part: Part, encoding: Any, inputs: Any) -> Any:
     return next(block.X[:64] for block in part.open(tuple(inputs), encoding) or () if block.n_rows)
 
 
-def _same(method: FairPowerMethod) -> FairPowerMethod:
-    return method
+def _same(learner: Any) -> Any:
+    return learner
 
 
-def _add_up(
-    part: Part, index: int, schema: SharedSchema, method: FairPowerMethod, inputs: Any
-) -> PartialSums:
+def _add_up(part: Part, index: int, schema: SharedSchema, learner: Any, inputs: Any) -> Any:
     with named_errors(part, index):
-        return method.partial_sums(_blocks(part, schema, inputs))
+        return learner.partial_sums(schema.blocks(part, inputs))
 
 
-def _summed(parts: list[PartialSums]) -> PartialSums:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def _summed(parts: list[tuple[PartialSums, ...]]) -> tuple[PartialSums, ...]:
+    return tuple(reduce(operator.add, channel) for channel in zip(*parts, strict=True))
 
 
 def _find_labels(part: Part, index: int, schema: SharedSchema, inputs: Any) -> dict[str, set[Any]]:
     found: dict[str, set[Any]] = {attribute: set() for attribute in schema.head.groups}
     with named_errors(part, index):
         block: Block
-        for block in _blocks(part, schema, inputs):
+        for block in schema.blocks(part, inputs):
             for attribute, column in block.groups.items():
                 present = np.unique(column.codes[column.codes >= 0])
                 found[attribute] |= {column.labels[code] for code in present.tolist()}
     return found
 
 
-def _united(parts: list[dict[str, set[Any]]]) -> dict[str, set[Any]]:
-    return {attribute: set().union(*(part[attribute] for part in parts)) for attribute in parts[0]}
-
-
 def _count_rows(part: Part, index: int, schema: SharedSchema, inputs: Any) -> list[int]:
     with named_errors(part, index):
-        return [sum(block.n_rows for block in _blocks(part, schema, inputs))]
+        return [sum(block.n_rows for block in schema.blocks(part, inputs))]
 
 
 def _joined(parts: list[list[int]]) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from fairstream.streaming.dask.parts import Part, without_inputs
-from fairstream.streaming.signals import PendingSignal
+from fairstream.streaming.signals import PendingSignal, Stopped
 
 WINDOW = 16
 FAN_IN = 4
@@ -23,10 +23,6 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 Work = Callable[..., Any]
 """Called on a worker with (part, index, *shared, *inputs)."""
 Merge = Callable[[list[Any]], Any]
-
-
-class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
-    """A signal came while a result was waited for."""
 
 
 def reduce_parts(

@@ -36,6 +36,11 @@ class SharedSchema:
         return int(self.head.X.shape[1])
 
     @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Column names, None if the data has none."""
+        return self.columns.feature_names
+
+    @property
     def has_groups(self) -> bool:
         """Whether the rows come with sensitive features."""
         return bool(self.head.groups)
