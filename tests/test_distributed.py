@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 
 from fairstream import (
+    FairImagePCA,
     FairStreamingPCA,
     NotEnoughGroupsError,
     collect_moments,
@@ -537,6 +538,134 @@ def test_a_power_fit_goes_on_from_its_last_step(block_size, tmp_path, rows, one_
     # The control: three steps more or less do show.
     other = fit_dask(FairStreamingPCA(2, **choices | {"power_steps": 2}), tmp_path / "x.npy", **asked)
     assert np.abs(other.components_ - uninterrupted.components_).max() > 1e-6
+
+
+# Channels ---------------------------------------------------------------------------------------------------
+
+CHANNEL_WAYS = {
+    "exact": {"solver": "exact"},
+    "sketch": {"solver": "sketch", "rank": 4},
+    "power": {"solver": "power", "block_size": (300, 150), "power_steps": 3, "random_state": 0},
+    "power, whole data": {"solver": "power", "power_steps": 3, "random_state": 0},
+}
+
+
+@pytest.mark.filterwarnings("ignore:the power method has not converged")
+@pytest.mark.parametrize("way", CHANNEL_WAYS)
+def test_channels_on_a_cluster_equal_those_of_one_process(way, rows, processes):
+    X, sex = rows
+    choices = {"n_components": 1, "n_channels": 3, **CHANNEL_WAYS[way]}
+    expected = FairImagePCA(**choices).fit(X, sensitive_features={"sex": sex})
+    source = open_source(da.from_array(X, chunks=(170, -1)), sensitive={"sex": sex})
+    fitted = fit_source(source, FairImagePCA(**choices), client=processes)
+    assert fitted.n_samples_seen_ == N_ROWS
+    assert fitted.group_counts_ == expected.group_counts_
+    for ours, theirs in zip(fitted.components_, expected.components_, strict=True):
+        assert principal_angles(ours.T, theirs.T).max() < 1e-6
+    for ours, theirs in zip(fitted.unfair_basis_, expected.unfair_basis_, strict=True):
+        assert principal_angles(ours.T, theirs.T).max() < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:the power method has not converged")
+@pytest.mark.parametrize("way", CHANNEL_WAYS)
+def test_channels_on_a_cluster_resume_from_a_checkpoint(way, tmp_path, rows, one_thread):
+    X, sex = rows
+    source = open_source(X, sensitive={"sex": sex})
+    choices = {"n_components": 1, "n_channels": 3, **CHANNEL_WAYS[way]}
+    seen: list[int] = []
+
+    def fail_once(done: int, total: int | None) -> None:
+        seen.append(done)
+        if len(seen) == 2:
+            raise UnluckyError
+
+    def fit(**more: Any) -> FairImagePCA:
+        return fit_source(source, FairImagePCA(**choices), client=one_thread, partition_rows=50, **more)
+
+    with pytest.raises(UnluckyError):
+        fit(checkpoint=tmp_path / "kept", progress=fail_once)
+    assert load(max((tmp_path / "kept").iterdir())).kind == "FairImagePCA"
+    resumed = fit(checkpoint=tmp_path / "kept", progress=fail_once, resume=True)
+    assert sorted({*seen}) == seen, "something was done twice"
+    (header, arrays), (header_two, arrays_two) = resumed.to_state(), fit().to_state()
+    assert header == header_two
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, arrays_two[name], err_msg=name)
+
+
+def test_a_cluster_checks_the_channels_of_its_source(tmp_path, rows, one_thread):
+    path, sensitive, _ = write_parquet(tmp_path, *rows)
+    frame = dd.from_pandas(as_frame(*rows), npartitions=2)
+    for source in (open_source(path, sensitive=sensitive), open_source(frame, sensitive=sensitive)):
+        with pytest.raises(ValueError, match="the source is a table, which has no colour channels"):
+            fit_source(source, FairImagePCA(1), client=one_thread)
+
+
+# Weights ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def weights() -> np.ndarray:
+    return np.random.default_rng(5).uniform(0.1, 3, N_ROWS)
+
+
+@pytest.fixture(scope="module")
+def weighted(rows, weights) -> FairStreamingPCA:
+    X, sex = rows
+    return FairStreamingPCA(3).fit(X, sensitive_features={"sex": sex}, sample_weight=weights)
+
+
+@pytest.mark.parametrize("kind", ["array", "in memory", "frame", "blocks", "apart"])
+def test_weights_of_a_dask_collection_count(kind, rows, weights, weighted, one_thread):
+    X, sex = rows
+    data: Any = da.from_array(X, chunks=(300, -1))
+    labels: Any = {"sex": sex}
+    given: Any = da.from_array(weights, chunks=700)
+    cuts = [slice(0, 900), slice(900, N_ROWS)]
+    if kind == "in memory":
+        given = weights
+    elif kind == "frame":
+        data, labels = dd.from_pandas(as_frame(X, sex), npartitions=4), "sex"
+        given = dd.from_pandas(pd.Series(weights), npartitions=4)
+    elif kind == "blocks":
+        made = [
+            Block(X[cut], encode_groups({"sex": sex[cut]}, len(sex[cut])), None, weights[cut]) for cut in cuts
+        ]
+        data, labels, given = [dask.delayed(block) for block in made], None, None
+    elif kind == "apart":
+        data = [dask.delayed((X[cut], {"sex": sex[cut]})) for cut in cuts]
+        labels, given = None, [dask.delayed(weights[cut]) for cut in cuts]
+    seen: list[int] = []
+    fitted = fit_dask(
+        FairStreamingPCA(3),
+        data,
+        labels,
+        sample_weight=given,
+        client=one_thread,
+        progress=lambda done, total: seen.append(done),
+    )
+    assert fitted.n_samples_seen_ == pytest.approx(weights.sum())
+    np.testing.assert_allclose(fitted.mean_, weighted.mean_, rtol=1e-10)
+    assert principal_angles(fitted.components_.T, weighted.components_.T).max() < 1e-7
+    assert seen[-1] == N_ROWS, "progress counts rows, not weights"
+    # The control: without them the mean is another.
+    plain = fit_dask(FairStreamingPCA(3), da.from_array(X, chunks=(300, -1)), {"sex": sex}, client=one_thread)
+    assert np.abs(plain.mean_ - weighted.mean_).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("blocks", "choices", "message"),
+    [
+        ([np.ones(8), None], {}, "partition 1 .*it has no weights, partition 0 has weights"),
+        ([np.ones(8), np.ones(7)], {}, r"partition 1 .*weights has shape \(7,\), X has 8 rows"),
+        ([np.ones(8), -np.ones(8)], {}, "partition 1 .*weight"),
+        ([np.ones(8)] * 2, {"solver": "power"}, "sample_weight is not part of the power method"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(blocks, choices, message, one_thread):
+    tasks = [dask.delayed((EYE, SEX)) for _ in blocks]
+    with pytest.raises(ValueError, match=message):
+        fit_dask(FairStreamingPCA(2, **choices), tasks, sample_weight=blocks, client=one_thread)
 
 
 # Deaths -----------------------------------------------------------------------------------------------------

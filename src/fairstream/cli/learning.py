@@ -117,8 +117,6 @@ def fit(
     choices |= {} if steps is None else {"power_steps": steps}
     keeping: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
     client = _chosen_client(dask, workers, every)
-    if client is not None and channels == "separate":
-        raise click.UsageError("--channels separate does not go with --dask and --workers: leave these out")
     refuse_occupied(checkpoint, resume)
     place = data if client is None else data.absolute()  # workers may have been started in another folder
     with progress_on_terminal("fit") as progress:
@@ -163,9 +161,8 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
     """Return the rows without a label of a fit whose blocks others read; None if it did not count them."""
     if estimator.solver_ == "power":
         return None
-    moments = estimator.moments_
-    counted = {a: sum(moments.count(a, g) for g in labels) for a, labels in moments.groups.items()}
-    return {attribute: int(moments.n_rows - n) for attribute, n in counted.items()}
+    learner = estimator.learner_
+    return {a: int(learner.n_rows - sum(counts.values())) for a, counts in learner.group_counts.items()}
 
 
 @click.command(cls=WritingCommand)

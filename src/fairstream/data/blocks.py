@@ -17,11 +17,12 @@ Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the l
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows that arrive together: features, encoded groups and, if there is one, the target."""
+    """Rows that arrive together: features, encoded groups and, if there are any, target and weights."""
 
     X: Matrix
     groups: Groups = field(default_factory=dict)
     target: NDArray[Any] | None = None
+    weights: NDArray[Any] | None = None
 
     @property
     def n_rows(self) -> int:

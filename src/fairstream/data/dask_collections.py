@@ -33,15 +33,16 @@ class TaskPart:
     """The rows that one task yields: rows alone, rows and labels, a Block, or a frame."""
 
     place: str
-    inputs: tuple[Any, ...]  # tasks for the rows, and for labels that come apart from them
+    inputs: tuple[Any, ...]  # tasks for the rows, and for labels and weights that come apart from them
     options: Options
     n_rows: int | None = None
     way_out: str = WAY_OUT  # for labels whose index does not match
 
     def open(self, inputs: tuple[Any, ...], encoding: Options | None) -> BlockSource | None:
         """Return the rows as a source, None if there are none. `inputs` are the results of the tasks."""
-        held, labels = inputs
+        held, labels, weights = inputs
         if isinstance(held, Block):
+            weights = weights if held.weights is None else held.weights
             held, labels = held.X, (held.groups or labels)
         elif isinstance(held, tuple | list) and len(held) == 2:
             held, labels = held
@@ -57,7 +58,15 @@ class TaskPart:
         if n_rows == 0:
             return None
         is_table = not isinstance(held, np.ndarray) and not sp.issparse(held)
-        return open_source(held, **(encoded_alike(options, encoding) if is_table else options))
+        source = open_source(held, **(encoded_alike(options, encoding) if is_table else options))
+        if weights is None:
+            return source
+        weights = np.asarray(paired(weights, held, "weights", self.way_out))
+        if weights.shape != (n_rows,):
+            raise ValueError(
+                f"weights has shape {weights.shape}, X has {n_rows} rows: pass one weight per row"
+            )
+        return _Weighted(source, weights)
 
     def rows(self, start: int, stop: int) -> RowsOfPart:
         """Return some of the rows."""
@@ -73,6 +82,26 @@ class TaskPart:
             for column in encoding["columns"]
             if column["kind"] == "category" and given.get(column["name"]) is None
         ]
+
+
+class _Weighted:
+    """The source of a part, with the weights of its rows."""
+
+    def __init__(self, source: BlockSource, weights: Any) -> None:
+        self._source, self._weights = source, weights
+        self.n_features, self.feature_names, self.n_rows = (
+            source.n_features,
+            source.feature_names,
+            len(weights),
+        )
+        self.encoding = getattr(source, "encoding", None)
+
+    def __iter__(self) -> Iterator[Block]:
+        start = 0
+        for block in self._source:
+            stop = start + block.n_rows
+            yield dataclasses.replace(block, weights=self._weights[start:stop])
+            start = stop
 
 
 @dataclass(frozen=True)
@@ -249,31 +278,32 @@ def computed(inputs: Any) -> Any:
 
 
 def open_dask(
-    data: Any, *, sensitive: Any = None, block_size: int | None = None, **options: Any
+    data: Any, *, sensitive: Any = None, weights: Any = None, block_size: int | None = None, **options: Any
 ) -> DaskSource:
     """Open a Dask array or data frame, a delayed object or a future, or a list of these tasks."""
     within = options | ({} if block_size is None else {"block_size": block_size})
     if is_array(data):
-        return DaskSource(_of_array(data, sensitive, within), block_size)
+        return DaskSource(_of_array(data, sensitive, weights, within), block_size)
     if is_frame(data):
-        return DaskSource(_of_frame(data, sensitive, within), block_size)
-    return DaskSource(_of_tasks([data] if is_task(data) else data, sensitive, within), block_size)
+        return DaskSource(_of_frame(data, sensitive, weights, within), block_size)
+    return DaskSource(_of_tasks([data] if is_task(data) else data, sensitive, weights, within), block_size)
 
 
-def _of_array(X: Any, sensitive: Any, options: Options) -> list[TaskPart]:
+def _of_array(X: Any, sensitive: Any, weights: Any, options: Options) -> list[TaskPart]:
     if X.ndim != 2:
         raise ValueError(f"X has shape {X.shape}: pass a two-dimensional dask array, one row per sample")
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     sizes = _known(X.chunks[0])
     labels = _labels_per_part(sensitive, sizes, X.numblocks[0])
-    blocks = X.to_delayed()[:, 0]
+    weighed = _weights_per_part(weights, sizes, X.numblocks[0])
+    inputs = zip(X.to_delayed()[:, 0], labels, weighed, strict=True)
     return [
-        TaskPart(f"row block {i} of X", (block, labels[i]), options, None if sizes is None else sizes[i])
-        for i, block in enumerate(blocks)
+        TaskPart(f"row block {i} of X", given, options, None if sizes is None else sizes[i])
+        for i, given in enumerate(inputs)
     ]
 
 
-def _of_frame(X: Any, sensitive: Any, options: Options) -> list[TaskPart]:
+def _of_frame(X: Any, sensitive: Any, weights: Any, options: Options) -> list[TaskPart]:
     if not hasattr(X, "columns"):
         raise ValueError(f"a {type(X).__name__} is a single column: pass a data frame")
     _refuse_learned(options, "a dask DataFrame")
@@ -286,14 +316,16 @@ def _of_frame(X: Any, sensitive: Any, options: Options) -> list[TaskPart]:
         options = {**options, "sensitive": names}
     else:
         _check_divisions(sensitive, X)
+    _check_divisions(weights, X, "weights")
     labels = _labels_per_part(None if names else sensitive, None, X.npartitions)
+    inputs = zip(X.to_delayed(), labels, _weights_per_part(weights, None, X.npartitions), strict=True)
     return [
-        TaskPart(f"partition {i} of X", (frame, labels[i]), options, way_out=_DASK_WAY_OUT)
-        for i, frame in enumerate(X.to_delayed())
+        TaskPart(f"partition {i} of X", given, options, way_out=_DASK_WAY_OUT)
+        for i, given in enumerate(inputs)
     ]
 
 
-def _of_tasks(X: Sequence[Any], sensitive: Any, options: Options) -> list[TaskPart]:
+def _of_tasks(X: Sequence[Any], sensitive: Any, weights: Any, options: Options) -> list[TaskPart]:
     others = [item for item in X if not is_task(item)]
     if others:
         raise ValueError(
@@ -306,13 +338,18 @@ def _of_tasks(X: Sequence[Any], sensitive: Any, options: Options) -> list[TaskPa
     if names is not None:
         options = {**options, "sensitive": names}
     elif sensitive is not None:
-        if not isinstance(sensitive, list | tuple) or len(sensitive) != len(X):
-            raise ValueError(
-                "sensitive_features must be a list with the labels of every block, as long as X: "
-                f"X has {len(X)} blocks"
-            )
-        labels = list(sensitive)
-    return [TaskPart(f"block {i} of X", (x, labels[i]), options) for i, x in enumerate(X)]
+        labels = _listed(sensitive, len(X), "sensitive_features", "labels")
+    weighed = [None] * len(X) if weights is None else _listed(weights, len(X), "weights", "weights")
+    inputs = zip(X, labels, weighed, strict=True)
+    return [TaskPart(f"block {i} of X", given, options) for i, given in enumerate(inputs)]
+
+
+def _listed(values: Any, n_blocks: int, name: str, what: str) -> list[Any]:
+    if not isinstance(values, list | tuple) or len(values) != n_blocks:
+        raise ValueError(
+            f"{name} must be a list with the {what} of every block, as long as X: X has {n_blocks} blocks"
+        )
+    return list(values)
 
 
 def _refuse_learned(options: Options, what: str) -> None:
@@ -361,6 +398,23 @@ def _labels_per_part(sensitive: Any, sizes: tuple[int, ...] | None, n_parts: int
     groups = encode_groups(sensitive, sum(sizes))
     stops = np.cumsum(sizes).tolist()
     return [take_rows(groups, slice(stop - n, stop)) for n, stop in zip(sizes, stops, strict=True)]
+
+
+def _weights_per_part(weights: Any, sizes: tuple[int, ...] | None, n_parts: int) -> list[Any]:
+    """Return the weights of every part: tasks, or arrays."""
+    if weights is None:
+        return [None] * n_parts
+    if is_collection(weights):
+        return _tasks_per_part(weights, sizes, n_parts, "weights")
+    if isinstance(weights, str) or sizes is None:
+        raise ValueError(
+            "weights must be a dask array or Series with the partitions of X, or in memory if the row counts "
+            "of X's partitions are known: pass X[name], and leave that column out of the features"
+        )
+    values = np.asarray(weights)
+    if values.shape != (sum(sizes),):
+        raise ValueError(f"weights has shape {values.shape}, X has {sum(sizes):,} rows: pass one per row")
+    return np.split(values, np.cumsum(sizes)[:-1])
 
 
 def _tasks_per_part(values: Any, sizes: tuple[int, ...] | None, n_parts: int, name: str) -> list[Any]:

@@ -44,7 +44,7 @@ _KINDS = {
     "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
     "images": _Kind("images", "images", (*_NAMING, *_DECODING)),
     "iterable": _Kind("an iterable", "iterables", ()),
-    "dask": _Kind("a Dask collection", "dask_collections", _TABLE),
+    "dask": _Kind("a Dask collection", "dask_collections", (*_TABLE, "weights")),
 }
 OPTIONS = frozenset(name for kind in _KINDS.values() for name in kind.options)
 _SUFFIXES = {
@@ -111,6 +111,8 @@ def open_source(
           line ends; else one is refused as the trace of a quote that was never closed);
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
         - Zarr: ``missing_chunks`` ("raise", or "fill" to read a missing chunk as the fill value);
+        - Dask collections: ``weights`` (one per row, in Dask or, if the number of rows is known, in memory;
+          for a list of tasks the list of their weights). Blocks of an iterable bring their own;
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
           ``max_pixels``, ``max_bytes``, ``on_error``, see `fairstream.data.images.ImageSource`.
 

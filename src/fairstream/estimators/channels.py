@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from fairstream.data.blocks import Block, Matrix
 from fairstream.data.groups import Groups
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import Counts
-from fairstream.estimators.learner import Learner, learner_from_state
+from fairstream.estimators.learner import Learner, StepLearner, learner_from_state
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.power.method import PartialSums
 from fairstream.subspace.channels import ChannelSubspaces, joined_states, parted_states, side_by_side
@@ -106,24 +106,20 @@ class ChannelLearner:
     def end_step(self) -> None:
         self._change(lambda c, learner: learner.end_step())
 
-    # Steps whose rows are read elsewhere, in parts ---------------------------------------------------
+    # A `StepLearner` if its learners are ---------------------------------------------------------------
 
     @property
     def step_rows(self) -> int | None:
-        """Rows of the coming step, None if it reads all rows."""
         return self._steppers[0].step_rows
 
     def declare(self, groups: Mapping[str, Any]) -> None:
-        """Name the groups before any row has come."""
         self._change(lambda c, learner: learner.declare(groups))
 
     def open_step(self, first_rows: Matrix) -> None:
-        """Fix what all parts of the coming step share."""
         of = self._columns(first_rows)
         self._change(lambda c, learner: learner.open_step(channel_columns(first_rows, of[c])))
 
     def partial_sums(self, blocks: Iterable[Block]) -> tuple[PartialSums, ...]:
-        """Return the sums over some rows of the open step, of every channel."""
         total = [learner.partial_sums(())[0] for learner in self._steppers]
         for block in blocks:  # the outer loop, so that rows are read once for all channels
             for c, of in enumerate(self._columns(block.X)):
@@ -132,12 +128,11 @@ class ChannelLearner:
         return tuple(total)
 
     def close_step(self, sums: Sequence[PartialSums]) -> None:
-        """Add the sums over all rows of the step and take it."""
         self._change(lambda c, learner: learner.close_step(sums[c : c + 1]))
 
     @property
-    def _steppers(self) -> tuple[Any, ...]:
-        return self.learners
+    def _steppers(self) -> tuple[StepLearner, ...]:
+        return cast(tuple[StepLearner, ...], self.learners)
 
     def _change(self, change: Callable[[int, Any], None]) -> None:
         """Change copies of all learners, then take them over at once: no channel is ahead of the others."""

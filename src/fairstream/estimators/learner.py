@@ -117,6 +117,30 @@ class Learner(Protocol):
         """Return the learner that `to_state` described."""
 
 
+class StepLearner(Learner, Protocol):
+    """A learner that takes steps, each over all rows or the next ones, which others may read in parts.
+
+    For every step `open_step`, then `partial_sums` wherever some of its rows are, then `close_step` with the
+    sum of what these returned. All of them replace what they change.
+    """
+
+    @property
+    def step_rows(self) -> int | None:
+        """Rows of the coming step, None if it reads all rows."""
+
+    def declare(self, groups: Mapping[str, Any]) -> None:
+        """Name the groups before any row has come."""
+
+    def open_step(self, first_rows: Matrix) -> None:
+        """Fix what all parts of the coming step share; `first_rows` are the first rows of the data."""
+
+    def partial_sums(self, blocks: Iterable[Block]) -> tuple[PartialSums, ...]:
+        """Return the sums over some rows of the open step, for each channel; nothing changes here."""
+
+    def close_step(self, sums: Sequence[PartialSums]) -> None:
+        """Add the sums over all rows of the step and take it; one that lacks rows stays open."""
+
+
 class _Single:
     """What learners of all columns as one have in common; `_held` is what takes in the rows."""
 
@@ -217,7 +241,7 @@ class MomentsLearner(_Single):
 
 
 class PowerLearner(_Single):
-    """Learns with the power method: in one pass, or in one pass for each of its steps.
+    """Learns with the power method: in one pass, or in one pass for each of its steps. A `StepLearner`.
 
     Examples
     --------
@@ -272,29 +296,22 @@ class PowerLearner(_Single):
         if self.power.plan.block_size is None:
             self.power.end_step()
 
-    # Steps whose rows are read elsewhere, in parts ---------------------------------------------------
-
     @property
     def step_rows(self) -> int | None:
-        """Rows of the coming step, None if it reads all rows."""
         return self.power.plan.block_rows(sum(self.power.steps_done))
 
     def declare(self, groups: Mapping[str, Any]) -> None:
-        """Name the groups before any row has come."""
         self._held = self.power.copy()
         self._held.declare(groups)
 
     def open_step(self, first_rows: Matrix) -> None:
-        """Fix what all parts of the coming step share; `first_rows` are the first rows of the data."""
         self._held = self.power.copy()
         self._held.open_step(first_rows)
 
     def partial_sums(self, blocks: Iterable[Block]) -> tuple[PartialSums, ...]:
-        """Return the sums over some rows of the open step; nothing changes here."""
         return (self.power.partial_sums(blocks),)
 
     def close_step(self, sums: Sequence[PartialSums]) -> None:
-        """Add the sums over all rows of the step and take it; one that lacks rows stays open."""
         method, size, (all_rows,) = self.power.copy(), self.step_rows, sums
         method.add_partial(all_rows)
         if size is None or all_rows.counts[0] == size:

@@ -180,7 +180,7 @@ def _learned(source: BlockSource, new_learner: NewLearner, progress: Progress | 
         rows = 0
         for block, rows in _counted(source):
             learner = learner or _started(source, new_learner, block)
-            learner.update(block.X, block.groups or None)
+            learner.update(block.X, block.groups or None, block.weights)
             if progress is not None:
                 progress(done + rows, source.n_rows and source.n_rows * learner.passes)
         if learner is None:
@@ -211,7 +211,7 @@ def _learned_with_checkpoints(
         blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
         for block, rows in blocks:
             standing.learner = standing.learner or _started(source, estimator.new_learner, block)
-            standing.learner.update(block.X, block.groups or None)
+            standing.learner.update(block.X, block.groups or None, block.weights)
             digest.update(block)
             standing.rows = rows
             if progress is not None:

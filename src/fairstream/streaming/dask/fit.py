@@ -9,13 +9,13 @@ from typing import Any
 from sklearn.base import clone
 
 from fairstream.data.dask_collections import named_errors
-from fairstream.estimators.images import FairImagePCA
+from fairstream.data.dask_types import comes_from_dask
 from fairstream.estimators.learner import Learner
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.streaming.checkpoint import Keeper, Standing, environment_of, refuse_occupied
 from fairstream.streaming.dask.clients import check_installed, connected, explained_failures
-from fairstream.streaming.dask.partitioning import Partitioned, opened, partition
+from fairstream.streaming.dask.partitioning import Partitioned, cut, opened
 from fairstream.streaming.dask.parts import Part
 from fairstream.streaming.dask.power_rounds import power_rounds
 from fairstream.streaming.dask.reducing import reduce_parts
@@ -29,6 +29,7 @@ def fit_dask(
     X: Any,
     sensitive_features: Any = None,
     *,
+    sample_weight: Any = None,
     client: Any = None,
     partition_rows: int | None = None,
     checkpoint: PathLike | None = None,
@@ -40,7 +41,7 @@ def fit_dask(
 
     Parameters
     ----------
-    estimator : FairStreamingPCA
+    estimator : FairStreamingPCA or FairImagePCA
         With any solver. What it learned before is forgotten.
     X : dask array, dask DataFrame, list of delayed objects or futures, path, list of paths, or source
         Delayed objects and futures yield rows (array, sparse matrix, frame), (rows, labels), or a `Block`.
@@ -50,6 +51,8 @@ def fit_dask(
         it must be picklable.
     sensitive_features : optional
         As `sensitive` of `open_source`.
+    sample_weight : optional
+        Of a Dask collection, as `weights` of `open_source`; not with solver "power".
     client : distributed.Client, str or int, optional
         A client, the address of a scheduler, or a number of local worker processes. None takes the current
         client or, if there is none, a local cluster for the time of the fit.
@@ -77,7 +80,8 @@ def fit_dask(
     """
     check_installed()
     refuse_occupied(checkpoint, resume)
-    sources = opened(X, sensitive_features, options)
+    weights = {} if sample_weight is None else {"weights": sample_weight}
+    sources = opened(X, sensitive_features, {**options, **weights})
     with connected(client) as running:
         fitted = fit_source(
             sources,
@@ -105,13 +109,16 @@ def learned_on_cluster(
     but, as everything here, not on the number of workers. A worker that dies is replaced or its work done by
     others, with the same result. A worker holds one block and a few summaries, O(block + d rank).
     """
-    if isinstance(estimator, FairImagePCA):
-        raise ValueError("estimator is a FairImagePCA: fit_dask takes a FairStreamingPCA")
     check_installed()
-    data = partition(source, None, partition_rows)
+    sources = opened(source)
+    for one in sources:
+        if not comes_from_dask(one):  # which would have to be computed here
+            estimator.check_source(one)
+    data = cut(sources, partition_rows)
     with connected(client) as running:
         with explained_failures(running, "before the first partition was read"):
             data, schema = shared_schema(running, data)
+        estimator.check_source(schema)
         if not schema.has_groups and estimator.constraint != "none":
             raise ValueError(
                 "sensitive_features is missing: pass one label per row and attribute, or "
@@ -159,8 +166,9 @@ def _merged_moments(
             way_on = "" if keeper is None or not standing.rows else keeper.way_on
             with explained_failures(client, f"after {standing.done:,} of {n_parts:,} partitions{way_on}"):
                 done, window = next(windows)
-            learner.merge(window)
-            standing.rows, standing.done = int(learner.n_rows), done
+            rows, summary = window
+            learner.merge(summary)
+            standing.rows, standing.done = standing.rows + rows, done
             if keeper is not None:
                 keeper.write_if_due(standing)
             if progress is not None:
@@ -173,18 +181,20 @@ def _merged_moments(
 
 def _summarise(
     part: Part, index: int, schema: SharedSchema, estimator: FairStreamingPCA, inputs: Any
-) -> Learner:
-    """Return what is learned from one part."""
+) -> tuple[int, Learner]:
+    """Return the number of rows of one part, and what is learned from them."""
     learner = estimator.empty_learner(schema.head.X, schema.head.groups or None)
+    rows = 0
     with named_errors(part, index):
         for block in schema.blocks(part, inputs):
-            learner.update(block.X, block.groups)
-    return learner
+            learner.update(block.X, block.groups, block.weights)
+            rows += block.n_rows
+    return rows, learner
 
 
-def _merge(summaries: list[Learner]) -> Learner:
+def _merge(summaries: list[tuple[int, Learner]]) -> tuple[int, Learner]:
     """Return the merged summaries; Dask keeps the originals, which must not change."""
-    merged = summaries[0].copy()
-    for other in summaries[1:]:
+    merged = summaries[0][1].copy()
+    for _, other in summaries[1:]:
         merged.merge(other)
-    return merged
+    return sum(rows for rows, _ in summaries), merged

@@ -42,14 +42,20 @@ def partition(
     X: Any, sensitive: Any = None, partition_rows: int | None = None, options: Mapping[str, Any] | None = None
 ) -> Partitioned:
     """Open X and cut it into parts, or refuse what cannot be cut."""
+    return cut(opened(X, sensitive, options), partition_rows)
+
+
+def cut(sources: Sequence[BlockSource], partition_rows: int | None) -> Partitioned:
+    """Cut sources into parts, each of them for itself."""
     if partition_rows is not None and partition_rows < 1:
         raise ValueError(f"partition_rows is {partition_rows}: give a positive number of rows")
-    each = [_cut(source, partition_rows) for source in opened(X, sensitive, options or {})]
+    each = [_cut(source, partition_rows) for source in sources]
     return Partitioned([part for one in each for part in one.parts], each[0].encoding)
 
 
-def opened(X: Any, sensitive: Any, options: Mapping[str, Any]) -> list[BlockSource]:
+def opened(X: Any, sensitive: Any = None, options: Mapping[str, Any] | None = None) -> list[BlockSource]:
     """Return X as one source, or as one for each item of a list of paths or sources."""
+    options = options or {}
     listed = list(X) if isinstance(X, list | tuple) and X else [X]
     if is_collection(X) or any(map(is_task, listed)):
         return [open_source(X, sensitive=sensitive, **options)]

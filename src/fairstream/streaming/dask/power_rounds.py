@@ -7,14 +7,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fairstream.data.blocks import Block
 from fairstream.data.dask_collections import named_errors, united
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.estimators.learner import Learner, reads_whole_steps
+from fairstream.estimators.learner import Learner, StepLearner, reads_whole_steps
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.power.method import PartialSums
 from fairstream.streaming.checkpoint import Keeper, Standing
@@ -37,6 +37,8 @@ def power_rounds(
     progress: Progress | None,
 ) -> Learner:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
+    if schema.head.weights is not None:
+        raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
     rounds = _Rounds(client, data, schema)
     whole = reads_whole_steps(estimator.get_params(deep=False))
     with explained_failures(client, "before the first power step"):
@@ -76,9 +78,9 @@ def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | N
 
 def _new_learner(
     estimator: FairStreamingPCA, schema: SharedSchema, rounds: _Rounds, ranges: _RowRanges | None
-) -> Any:
+) -> StepLearner:
     """Return a learner that knows the groups of the rows of its first step."""
-    learner: Any = estimator.new_learner(schema.head.X, schema.head.groups or None)
+    learner = cast(StepLearner, estimator.new_learner(schema.head.X, schema.head.groups or None))
     learner.schema = schema.columns
     if not schema.has_groups:
         return learner
@@ -126,7 +128,7 @@ class _Rounds:
         )
         return found
 
-    def sums(self, learner: Any, parts: Sequence[Part] | None) -> tuple[PartialSums, ...]:
+    def sums(self, learner: StepLearner, parts: Sequence[Part] | None) -> tuple[PartialSums, ...]:
         """Return the sums of one step, for each channel."""
         with warnings.catch_warnings():
             # The basis is a task of its own, not scattered data: a task lost with a worker is done again.
@@ -155,9 +157,9 @@ class _RowRanges:
         """Begin again at the first row."""
         self._at, self.left = 0, sum(self._counts)
 
-    def take(self, n_rows: int) -> list[Part]:
+    def take(self, n_rows: int | None) -> list[Part]:
         """Return the next `n_rows` rows, or what is left of them."""
-        start, stop = self._at, self._at + min(n_rows, self.left)
+        start, stop = self._at, self._at + min(n_rows or 0, self.left)
         taken: list[Part] = []
         first = 0
         for part, count in zip(self._parts, self._counts, strict=True):
@@ -177,11 +179,11 @@ def _head(part: Part, encoding: Any, inputs: Any) -> Any:
     return next(block.X[:64] for block in part.open(tuple(inputs), encoding) or () if block.n_rows)
 
 
-def _same(learner: Any) -> Any:
+def _same(learner: StepLearner) -> StepLearner:
     return learner
 
 
-def _add_up(part: Part, index: int, schema: SharedSchema, learner: Any, inputs: Any) -> Any:
+def _add_up(part: Part, index: int, schema: SharedSchema, learner: StepLearner, inputs: Any) -> Any:
     with named_errors(part, index):
         return learner.partial_sums(schema.blocks(part, inputs))
 

@@ -41,6 +41,11 @@ class SharedSchema:
         return self.columns.feature_names
 
     @property
+    def encoding(self) -> Mapping[str, Any] | None:
+        """How the columns of a table became features, None if the data is no table."""
+        return self.columns.encoding
+
+    @property
     def has_groups(self) -> bool:
         """Whether the rows come with sensitive features."""
         return bool(self.head.groups)
@@ -56,6 +61,11 @@ class SharedSchema:
             raise ValueError(
                 f"it has the attributes {[*block.groups]}, partition {self.part} has {[*self.head.groups]}: "
                 "give all partitions the same sensitive features (None where a label is unknown)"
+            )
+        if (block.weights is None) != (self.head.weights is None):
+            here, there = ("no weights" if of.weights is None else "weights" for of in (block, self.head))
+            raise ValueError(
+                f"it has {here}, partition {self.part} has {there}: give all partitions weights, or none"
             )
         ours, theirs = (np.dtype(working_dtype(X.dtype)) for X in (block.X, self.head.X))
         if ours.itemsize > theirs.itemsize:
