@@ -32,6 +32,7 @@ from fairstream.data.blocks import Block
 from fairstream.data.cutting import join_blocks
 from fairstream.linalg import principal_angles
 from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming.embed import embed_source, open_like
 from fairstream.streaming.signals import FitInterrupted
 
 dask = pytest.importorskip("dask")
@@ -236,6 +237,25 @@ def test_futures_are_a_source_like_any_other(rows, one_thread):
     X, sex = rows
     source = open_source([one_thread.submit(lambda rows: rows, (X, {"sex": sex}))])
     np.testing.assert_array_equal(join_blocks([*source]).X, X)
+
+
+def test_rows_of_a_dask_frame_are_embedded_as_those_of_the_frame(tmp_path, rows, single):
+    frame = as_frame(*rows)
+    model = fit_source(open_source(frame, sensitive=["sex"]), n_components=2).subspace_
+    with dask.config.set(scheduler="synchronous"):
+        source = open_like(model, dd.from_pandas(frame, npartitions=3), sensitive=["sex"])
+        assert embed_source(model, source, tmp_path / "dask.npy") == N_ROWS
+    embed_source(model, open_source(frame, sensitive=["sex"]), tmp_path / "frame.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "dask.npy"), np.load(tmp_path / "frame.npy"))
+
+
+def test_a_list_of_paths_is_fitted_with_a_client(tmp_path, rows, single, one_thread):
+    paths, _, _ = write_two_parquets(tmp_path, *rows)
+    sources = [open_source(path, sensitive=["sex"]) for path in paths]
+    assert_same_moments(fit_source(sources, n_components=3, client=one_thread), single)
+    np.save(tmp_path / "x.npy", rows[0])
+    plain = fit_source([tmp_path / "x.npy"], n_components=3, client=one_thread, constraint="none")
+    np.testing.assert_allclose(plain.mean_, single.mean_)
 
 
 def test_opening_a_dask_collection_computes_nothing():
@@ -790,7 +810,7 @@ def test_a_signal_stops_the_fit_and_loses_nothing(solver, tmp_path, rows, one_th
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(
-        FitInterrupted, match=r"stopped after [\d,]+ rows; what was learned is in .*resume=True"
+        FitInterrupted, match=r"stopped after [\d,]+ rows; checkpoint written to .*resume=True"
     ):
         fit_dask(
             FairStreamingPCA(3, **choices),
@@ -836,6 +856,20 @@ def test_a_checkpoint_is_not_mixed_with_other_data_or_choices(tmp_path, rows, on
     with pytest.raises(ValueError, match="n_components is 2, the checkpoint"):
         fit(FairStreamingPCA(2), 200, resume=True)
     fit(FairStreamingPCA(3), 200, resume=True)
+
+
+def test_a_checkpoint_of_one_machine_and_one_of_a_cluster_are_not_mixed(tmp_path, rows, one_thread):
+    X, sex = rows
+    source = open_source(X, sensitive={"sex": sex})
+    fit_source(source, n_components=3, checkpoint=tmp_path / "here")
+    fit_source(source, n_components=3, checkpoint=tmp_path / "there", client=one_thread)
+    with pytest.raises(ValueError, match="belongs to data cut into other partitions"):
+        fit_source(source, n_components=3, checkpoint=tmp_path / "here", client=one_thread, resume=True)
+    with pytest.raises(ValueError, match="belongs to data cut into other partitions"):
+        fit_source(source, n_components=3, checkpoint=tmp_path / "there", resume=True)
+    fit_source(source, n_components=3, checkpoint=tmp_path / "there", client=one_thread, resume=True)
+    with pytest.raises(ValueError, match="is of a FairStreamingPCA, the estimator a FairImagePCA"):
+        fit_source(source, FairImagePCA(3), checkpoint=tmp_path / "there", client=one_thread, resume=True)
 
 
 @pytest.mark.parametrize("change", ["values", "labels", "dtype", "columns"])

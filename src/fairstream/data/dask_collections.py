@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from fairstream.data.alignment import WAY_OUT, paired
 from fairstream.data.blocks import Block, BlockSource, take_rows
 from fairstream.data.cutting import rows_between
-from fairstream.data.dask_types import is_array, is_collection, is_frame, is_task
+from fairstream.data.dask_types import is_array, is_collection, is_frame, is_task, with_results
 from fairstream.data.groups import encode_groups, label_order
 from fairstream.data.labels import listed_names
 from fairstream.data.open import open_source
@@ -236,23 +236,23 @@ class DaskSource:
         encoding = self.encoding
         for index, part in enumerate(self.task_parts):
             with named_errors(part, index):
-                yield from part.open(computed(part.inputs), encoding) or ()
+                yield from part.open(_computed(part), encoding) or ()
 
     @cached_property
     def _shape(self) -> tuple[int, Schema]:
         for index, part in enumerate(self.task_parts):
             with named_errors(part, index):
-                source = part.open(computed(part.inputs), None)
+                source = part.open(_computed(part), None)
             if source is not None:
                 break
         else:
             raise ValueError("X has no rows: nothing can be read from it")
         names = part.unsettled(getattr(source, "encoding", None))
         if names:
-            opened = (part.open(computed(part.inputs), None) for part in self.task_parts)
+            opened = (part.open(_computed(part), None) for part in self.task_parts)
             found = united([categories_of(one, names) for one in opened])
             encoding = with_categories(getattr(source, "encoding", {}), found)
-            source = part.open(computed(part.inputs), encoding)
+            source = part.open(_computed(part), encoding)
             assert source is not None
         return source.n_features, Schema.of(source)
 
@@ -263,15 +263,11 @@ def rows_in_all(parts: Sequence[Any]) -> int | None:
     return None if None in counts else sum(counts)
 
 
-def computed(inputs: Any) -> Any:
-    """Return the same with the result in place of every delayed object and future."""
-    if isinstance(inputs, Mapping):
-        return {name: computed(value) for name, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return tuple(computed(value) for value in inputs)
-    if not is_task(inputs):
-        return inputs
-    return inputs.compute() if hasattr(type(inputs), "compute") else inputs.result()
+def _computed(part: TaskPart) -> Any:
+    """Return what the tasks of a part yield."""
+    return with_results(
+        part.inputs, lambda task: task.compute() if hasattr(type(task), "compute") else task.result()
+    )
 
 
 # Opening ------------------------------------------------------------------------------------------------

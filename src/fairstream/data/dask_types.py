@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from inspect import getattr_static
 from typing import Any
 
@@ -14,6 +15,21 @@ def is_task(value: Any) -> bool:
     A delayed object answers to every attribute, so only its type tells.
     """
     return any((cls.__module__, cls.__name__) in _TASKS for cls in type(value).__mro__)
+
+
+def with_results(inputs: Any, result_of: Callable[[Any], Any]) -> Any:
+    """Return nested dicts and lists with `result_of(task)` in place of every task.
+
+    Examples
+    --------
+    >>> with_results({"labels": (1, None)}, str)
+    {'labels': [1, None]}
+    """
+    if isinstance(inputs, Mapping):
+        return {name: with_results(value, result_of) for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return [with_results(value, result_of) for value in inputs]
+    return result_of(inputs) if is_task(inputs) else inputs
 
 
 def is_collection(value: Any) -> bool:

@@ -140,8 +140,9 @@ class Keeper:
             self.write(standing)
         # After signals are let through again: one that came during the last write must not be lost.
         if pending.number is not None:
-            way_on = self.way_on if standing.rows else "; nothing was learned by then"
-            raise FitInterrupted(f"stopped after {standing.rows:,} rows{way_on}", pending.number)
+            written = f"checkpoint written to {self._folder.path}, resume=True goes on from there"
+            ending = written if standing.rows else "nothing was learned by then"
+            raise FitInterrupted(f"stopped after {standing.rows:,} rows; {ending}", pending.number)
 
     def write_if_due(self, standing: Standing) -> None:
         """Write if the last checkpoint is old enough."""
@@ -256,7 +257,7 @@ class CheckpointFolder:
                 problems.append(str(error))
                 continue
             for problem in problems:
-                warnings.warn(f"{problem}; going on from {file.name}", FairstreamWarning, stacklevel=3)
+                warnings.warn(f"{problem}; going on from {file.name}", FairstreamWarning, stacklevel=5)
             return Checkpoint(file, estimator, rows, environment, digest, cut, done)
         if problems:
             raise FairstreamFileError(f"no checkpoint in {self.path} can be read: {'; '.join(problems)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from contextlib import nullcontext
 from typing import Any
 
 from sklearn.base import clone
@@ -19,9 +18,9 @@ from fairstream.streaming.dask.partitioning import Partitioned, cut, opened
 from fairstream.streaming.dask.parts import Part
 from fairstream.streaming.dask.power_rounds import power_rounds
 from fairstream.streaming.dask.reducing import reduce_parts
+from fairstream.streaming.dask.run import ClusterFit
 from fairstream.streaming.dask.schema import SharedSchema, shared_schema
 from fairstream.streaming.fit import Progress, fit_source
-from fairstream.streaming.signals import PendingSignal
 
 
 def fit_dask(
@@ -108,6 +107,7 @@ def learned_on_cluster(
     Exact moments equal those of a single-process fit to rounding. A sketch depends on how the data is cut,
     but, as everything here, not on the number of workers. A worker that dies is replaced or its work done by
     others, with the same result. A worker holds one block and a few summaries, O(block + d rank).
+    docs/scaling.md has the rest.
     """
     check_installed()
     sources = opened(source)
@@ -119,14 +119,9 @@ def learned_on_cluster(
         with explained_failures(running, "before the first partition was read"):
             data, schema = shared_schema(running, data)
         estimator.check_source(schema)
-        if not schema.has_groups and estimator.constraint != "none":
-            raise ValueError(
-                "sensitive_features is missing: pass one label per row and attribute, or "
-                'constraint="none" for ordinary streaming PCA'
-            )
         standing = Standing() if keeper is None else _resumed(keeper, data, schema)
-        learn = power_rounds if estimator.solver == "power" else _merged_moments
-        learner = learn(running, estimator, data, schema, standing, keeper, progress)
+        fit = ClusterFit(running, estimator, data, schema, standing, keeper, progress)
+        learner = power_rounds(fit) if estimator.solver == "power" else _merged_moments(fit)
     learner.schema = schema.columns
     return learner
 
@@ -147,32 +142,20 @@ def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> Standin
     return standing
 
 
-def _merged_moments(
-    client: Any,
-    estimator: FairStreamingPCA,
-    data: Partitioned,
-    schema: SharedSchema,
-    standing: Standing,
-    keeper: Keeper | None,
-    progress: Progress | None,
-) -> Learner:
+def _merged_moments(fit: ClusterFit) -> Learner:
     """Return the moments of all parts, merged window by window, and kept on disk as they grow."""
-    learner: Learner = standing.learner or estimator.new_learner(schema.head.X, schema.head.groups or None)
-    standing.learner, learner.schema = learner, schema.columns
-    n_parts, shared = len(data.parts), (schema, estimator)
-    with nullcontext(PendingSignal()) if keeper is None else keeper.keeping(standing) as pending:
-        windows = reduce_parts(client, data.parts, _summarise, _merge, shared, standing.done, pending)
-        while standing.done < n_parts:
-            way_on = "" if keeper is None or not standing.rows else keeper.way_on
-            with explained_failures(client, f"after {standing.done:,} of {n_parts:,} partitions{way_on}"):
-                done, window = next(windows)
-            rows, summary = window
+    standing, parts, head = fit.standing, fit.data.parts, fit.schema.head
+    learner: Learner = standing.learner or fit.estimator.new_learner(head.X, head.groups or None)
+    standing.learner, learner.schema = learner, fit.schema.columns
+    with fit.keeping() as pending:
+        shared = (fit.schema, fit.estimator)
+        windows = reduce_parts(fit.client, parts, _summarise, _merge, shared, standing.done, pending)
+        while standing.done < len(parts):
+            with fit.failures(f"after {standing.done:,} of {len(parts):,} partitions"):
+                done, (rows, summary) = next(windows)
             learner.merge(summary)
             standing.rows, standing.done = standing.rows + rows, done
-            if keeper is not None:
-                keeper.write_if_due(standing)
-            if progress is not None:
-                progress(standing.rows, data.n_rows)
+            fit.advanced()
     return learner
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import reduce
 from typing import Any, cast
 
@@ -15,52 +14,36 @@ from fairstream.data.blocks import Block
 from fairstream.data.dask_collections import named_errors, united
 from fairstream.errors import NotEnoughGroupsError
 from fairstream.estimators.learner import Learner, StepLearner, reads_whole_steps
-from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.power.method import PartialSums
-from fairstream.streaming.checkpoint import Keeper, Standing
-from fairstream.streaming.dask.clients import explained_failures
+from fairstream.streaming.checkpoint import Standing
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.dask.reducing import finished, futures_of, reduce_parts
+from fairstream.streaming.dask.run import ClusterFit
 from fairstream.streaming.dask.schema import SharedSchema
-from fairstream.streaming.fit import Progress
 from fairstream.streaming.signals import PendingSignal
 
 
-def power_rounds(
-    client: Any,
-    estimator: FairStreamingPCA,
-    data: Partitioned,
-    schema: SharedSchema,
-    standing: Standing,
-    keeper: Keeper | None,
-    progress: Progress | None,
-) -> Learner:
+def power_rounds(fit: ClusterFit) -> Learner:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
-    if schema.head.weights is not None:
+    if fit.schema.head.weights is not None:
         raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
-    rounds = _Rounds(client, data, schema)
-    whole = reads_whole_steps(estimator.get_params(deep=False))
-    with explained_failures(client, "before the first power step"):
+    standing, rounds = fit.standing, _Rounds(fit.client, fit.data, fit.schema)
+    whole = reads_whole_steps(fit.estimator.get_params(deep=False))
+    with fit.failures("before the first power step"):
         head = rounds.head()
-        ranges = None if whole else _RowRanges(data.parts, rounds.row_counts())
+        ranges = None if whole else _RowRanges(fit.data.parts, rounds.row_counts())
         if standing.learner is None:
-            standing.learner = _new_learner(estimator, schema, rounds, ranges)
+            standing.learner = _new_learner(fit, rounds, ranges)
     if ranges is not None:
         ranges.take(standing.rows)
     passes = standing.learner.passes
-    with nullcontext(PendingSignal()) if keeper is None else keeper.keeping(standing) as pending:
+    with fit.keeping() as pending:
         rounds.pending = pending
         while standing.done < passes if ranges is None else ranges.left:
-            way_on = "" if keeper is None or not standing.rows else keeper.way_on
-            with explained_failures(client, f"in power step {standing.done + 1}{way_on}"):
+            with fit.failures(f"in power step {standing.done + 1}"):
                 _step(rounds, standing, head, ranges)
-            if keeper is not None and whole:
-                keeper.write(standing)
-            elif keeper is not None:
-                keeper.write_if_due(standing)
-            if progress is not None:
-                progress(standing.rows, None if data.n_rows is None else data.n_rows * passes)
+            fit.advanced(passes, always=whole)
     learned: Learner = standing.learner
     return learned
 
@@ -76,19 +59,18 @@ def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | N
     standing.rows += int(sums[0].counts[0])
 
 
-def _new_learner(
-    estimator: FairStreamingPCA, schema: SharedSchema, rounds: _Rounds, ranges: _RowRanges | None
-) -> StepLearner:
+def _new_learner(fit: ClusterFit, rounds: _Rounds, ranges: _RowRanges | None) -> StepLearner:
     """Return a learner that knows the groups of the rows of its first step."""
-    learner = cast(StepLearner, estimator.new_learner(schema.head.X, schema.head.groups or None))
-    learner.schema = schema.columns
-    if not schema.has_groups:
+    head = fit.schema.head
+    learner = cast(StepLearner, fit.estimator.new_learner(head.X, head.groups or None))
+    learner.schema = fit.schema.columns
+    if not head.groups:
         return learner
     groups = rounds.labels(None if ranges is None else ranges.take(learner.step_rows))
     if ranges is not None:
         ranges.rewind()
     small = [attribute for attribute, labels in groups.items() if len(labels) < 2]
-    if small and estimator.constraint != "none":
+    if small and fit.estimator.constraint != "none":
         raise NotEnoughGroupsError(
             f"the rows of the first step have {len(groups[small[0]])} group of {small[0]!r}, two are needed: "
             "take a larger block_size, shuffle the rows, or drop the attribute"

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+from fairstream.data.dask_types import with_results
 from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.signals import PendingSignal, Stopped
 
@@ -111,13 +112,7 @@ def _subtree_width(n_parts: int) -> int:
 
 def futures_of(client: Any, inputs: Any) -> Any:
     """Return the same with every delayed object in it turned into a future; futures stay."""
-    if isinstance(inputs, dict):
-        return {name: futures_of(client, value) for name, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return [futures_of(client, value) for value in inputs]
-    if hasattr(inputs, "__dask_graph__"):
-        return client.compute(inputs)
-    return inputs
+    return with_results(inputs, lambda task: client.compute(task) if hasattr(type(task), "compute") else task)
 
 
 def _threads(client: Any) -> int:

@@ -45,11 +45,6 @@ class SharedSchema:
         """How the columns of a table became features, None if the data is no table."""
         return self.columns.encoding
 
-    @property
-    def has_groups(self) -> bool:
-        """Whether the rows come with sensitive features."""
-        return bool(self.head.groups)
-
     def check(self, block: Block) -> None:
         """Refuse a block that does not match the first one."""
         if block.X.shape[1] != self.n_features:
