@@ -39,7 +39,7 @@ from threadpoolctl import threadpool_limits
 
 from fairstream import FairStreamingPCA, collect_moments
 from fairstream.data import open_source
-from fairstream.streaming.dask import fit_dask
+from fairstream.streaming.clusters import fit_dask
 from fairstream.streaming.dask.clients import local_cluster
 
 GOAL = 1.7

@@ -31,7 +31,7 @@ from fairstream import (
 )
 from fairstream.auditing import audit
 from fairstream.cli.describe import inspect_file
-from fairstream.streaming.dask import fit_dask
+from fairstream.linalg import principal_angles
 from fairstream.streaming.embed import embed_source, open_like
 
 HEIGHT, WIDTH, C = 10, 8, 3
@@ -425,12 +425,6 @@ def test_a_source_must_have_the_estimator_s_channels(images, source):
         fit_source(open_source(table, sensitive=["sex"]), FairImagePCA(1))
 
 
-def test_fit_dask_says_that_it_takes_no_channels(images):
-    pytest.importorskip("distributed")
-    with pytest.raises(ValueError, match="estimator is a FairImagePCA: fit_dask takes a FairStreamingPCA"):
-        fit_dask(FairImagePCA(2), images[0], images[1])
-
-
 class SelfGroupedImagePCA(FairImagePCA):
     """With groups taken from X, so that checks which know no groups can run it."""
 
@@ -699,14 +693,23 @@ def test_the_command_line_checkpoints_channels(archive, tmp_path):
     run(*fit, "--resume", "--block-size", 40)
 
 
+def test_the_command_line_fits_channels_on_workers(archive, tmp_path):
+    pytest.importorskip("distributed")
+    fit = ["fit", archive / "images.zip", "--attributes", archive / "list.txt", "-s", "Eyeglasses", "-k", 3]
+    fit += ["--channels", "separate"]
+    run(*fit, "-o", tmp_path / "here")
+    run(*fit, "--workers", 1, "-o", tmp_path / "there")
+    here, there = load(tmp_path / "here"), load(tmp_path / "there")
+    for ours, theirs in zip(there.channels, here.channels, strict=True):
+        assert principal_angles(ours.components.T, theirs.components.T).max() < 1e-2
+
+
 def test_the_command_line_says_where_channels_do_not_apply(archive, tmp_path):
     np.save(tmp_path / "x.npy", np.ones((10, 7)))
     end = ["-k", 2, "--channels", "separate", "-o", tmp_path / "model"]
     said = run("fit", tmp_path / "x.npy", "-s", 0, *end, code=2).output
     assert "--channels separate is for images" in said
     labels = ["--attributes", archive / "list.txt", "-s", "Eyeglasses"]
-    said = run("fit", archive / "images.zip", *labels, *end, "--workers", 2, code=2).output
-    assert "does not go with --dask and --workers" in said
     said = run("fit", tmp_path / "x.npy", *labels, "-k", 2, "-o", tmp_path / "model", code=1).output
     assert "attributes does not apply to a .npy file" in said
 

@@ -405,6 +405,47 @@ def test_sparse_rows_with_the_same_values_in_other_places_differ():
     assert digests[2].difference(digests[0].to_json()) == "values"
 
 
+def weighted_source(weights):
+    """Blocks that bring the weights of their rows."""
+    cuts = [slice(start, start + 50) for start in range(0, 400, 50)]
+    groups = [{"sex": GroupColumn((SEX[cut] == "m").astype(np.intp), ("f", "m"))} for cut in cuts]
+    blocks = [Block(X[cut], of, None, weights[cut]) for cut, of in zip(cuts, groups, strict=True)]
+    return open_source(blocks)
+
+
+def test_blocks_bring_the_weights_of_their_rows(tmp_path):
+    weights = RNG.uniform(1, 2, 400)
+    with threadpool_limits(1):
+        plain = FairStreamingPCA(2).fit(X, sensitive_features={"sex": SEX}, sample_weight=weights)
+        learned = fit_source(weighted_source(weights), n_components=2)
+        kept = fit_source(weighted_source(weights), checkpoint=tmp_path / "kept", n_components=2)
+        recut = fit_source(open_source(list(weighted_source(weights)), block_size=70), n_components=2)
+    assert_same_bits(kept, learned)
+    for fit in (learned, recut):
+        np.testing.assert_allclose(fit.mean_, plain.mean_, rtol=1e-12)
+        np.testing.assert_allclose(fit.components_, plain.components_, atol=1e-10)
+    assert np.abs(fit_source(data(age=None), n_components=2).mean_ - plain.mean_).max() > 1e-3  # the control
+
+
+def test_resuming_with_other_weights_is_refused(tmp_path):
+    weights = RNG.uniform(1, 2, 400)
+    fit_source(weighted_source(weights), checkpoint=tmp_path, n_components=2)
+    with pytest.raises(ValueError, match="the weights differ"):
+        fit_source(weighted_source(weights[::-1]), checkpoint=tmp_path, resume=True, n_components=2)
+    fit_source(weighted_source(weights), checkpoint=tmp_path, resume=True, n_components=2)
+
+
+def test_a_fit_that_fails_keeps_what_it_learned(tmp_path):
+    broken = X.copy()
+    broken[320, 0] = np.nan
+    with threadpool_limits(1):
+        with pytest.raises(ValueError, match="NaN"):
+            fit_source(data(X=broken, age=None), checkpoint=tmp_path, n_components=2)
+        assert CheckpointFolder(tmp_path).newest().rows == 300
+        mended = fit_source(data(age=None), checkpoint=tmp_path, resume=True, n_components=2)
+        assert_same_bits(mended, fit_source(data(age=None), n_components=2))
+
+
 def test_a_checkpoint_without_a_digest_resumes_with_a_warning(tmp_path):
     stopped_half_way(data(), tmp_path)
     for file in CheckpointFolder(tmp_path).files():

@@ -17,12 +17,22 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
-from fairstream import FairStreamingPCA, NotEnoughGroupsError, encode_groups, load
+from fairstream import (
+    FairImagePCA,
+    FairStreamingPCA,
+    NotEnoughGroupsError,
+    collect_moments,
+    encode_groups,
+    fit_source,
+    load,
+)
 from fairstream.cli import main
 from fairstream.data import open_source
 from fairstream.data.blocks import Block
+from fairstream.data.cutting import join_blocks
 from fairstream.linalg import principal_angles
 from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming.embed import embed_source, open_like
 from fairstream.streaming.signals import FitInterrupted
 
 dask = pytest.importorskip("dask")
@@ -32,7 +42,7 @@ dd = pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
 psutil = pytest.importorskip("psutil")  # comes with distributed
 
-from fairstream.streaming.dask import fit_dask  # noqa: E402
+from fairstream.streaming.clusters import fit_dask  # noqa: E402
 from fairstream.streaming.dask.partitioning import partition  # noqa: E402
 from fairstream.streaming.dask.reducing import FAN_IN, WINDOW, reduce_parts  # noqa: E402
 
@@ -165,6 +175,114 @@ def test_merges_are_in_order_and_of_bounded_fan_in(n_parts):
     assert [index for _, window in merged for index in window] == [*range(n_parts)]
     assert max(widths, default=1) <= FAN_IN
     assert merged[-1][0] == n_parts
+
+
+# One door ---------------------------------------------------------------------------------------------
+
+
+def test_fit_source_fits_a_dask_collection_on_the_cluster(rows, single, one_thread):
+    X, sex = rows
+    source = open_source(da.from_array(X, chunks=(300, -1)), sensitive={"sex": sex})
+    assert_same_moments(fit_source(source, FairStreamingPCA(3), client=one_thread), single)
+    with one_thread.as_current():
+        assert_same_moments(fit_source(source, n_components=3), single)
+
+
+def test_fit_source_sends_an_open_source_to_the_cluster_of_a_client(tmp_path, rows, single, one_thread):
+    path, sensitive, _ = write_npy(tmp_path, *rows)
+    source = open_source(path, sensitive=sensitive)
+    seen: list[tuple[int, int | None]] = []
+    fitted = fit_source(
+        source,
+        n_components=3,
+        client=one_thread,
+        partition_rows=100,
+        progress=lambda *rows: seen.append(rows),
+    )
+    assert_same_moments(fitted, single)
+    assert seen == [(1_600, N_ROWS), (N_ROWS, N_ROWS)], "two windows of partitions"
+
+
+def dask_forms(X: np.ndarray, sex: np.ndarray) -> dict[str, Any]:
+    frame = as_frame(X, sex)
+    frame["town"] = np.array([*"abcd"])[np.arange(N_ROWS) // 500]
+    pairs = [(X[i : i + 700], {"sex": sex[i : i + 700]}) for i in range(0, N_ROWS, 700)]
+    beside = as_frame(X, sex).drop(columns="sex")
+    return {
+        "array": (da.from_array(X, chunks=(300, 5)), {"sex": sex}, X, {"sex": sex}),
+        "frame": (dd.from_pandas(frame, npartitions=4), ["sex"], frame, ["sex"]),
+        "labels in dask": (
+            dd.from_pandas(beside, npartitions=3),
+            {"sex": dd.from_pandas(frame["sex"], npartitions=3)},
+            X,
+            {"sex": sex},
+        ),
+        "delayed": ([dask.delayed(pair) for pair in pairs], None, X, {"sex": sex}),
+        "one delayed": (dask.delayed((X, {"sex": sex})), None, X, {"sex": sex}),
+    }
+
+
+@pytest.mark.parametrize("form", ["array", "frame", "labels in dask", "delayed", "one delayed"])
+def test_an_opened_dask_collection_is_a_source_like_any_other(form, rows):
+    given, labels, plain, plain_labels = dask_forms(*rows)[form]
+    with dask.config.set(scheduler="synchronous"):
+        source, expected = open_source(given, sensitive=labels), open_source(plain, sensitive=plain_labels)
+        assert source.n_features == expected.n_features
+        if form == "frame":
+            assert source.feature_names == expected.feature_names
+            assert source.encoding == expected.encoding
+        ours, theirs = join_blocks([*source]), join_blocks([*expected])
+        np.testing.assert_array_equal(ours.X, theirs.X)
+        np.testing.assert_array_equal(ours.groups["sex"].codes, theirs.groups["sex"].codes)
+        assert collect_moments(source).n_rows == N_ROWS
+
+
+def test_futures_are_a_source_like_any_other(rows, one_thread):
+    X, sex = rows
+    source = open_source([one_thread.submit(lambda rows: rows, (X, {"sex": sex}))])
+    np.testing.assert_array_equal(join_blocks([*source]).X, X)
+
+
+def test_rows_of_a_dask_frame_are_embedded_as_those_of_the_frame(tmp_path, rows, single):
+    frame = as_frame(*rows)
+    model = fit_source(open_source(frame, sensitive=["sex"]), n_components=2).subspace_
+    with dask.config.set(scheduler="synchronous"):
+        source = open_like(model, dd.from_pandas(frame, npartitions=3), sensitive=["sex"])
+        assert embed_source(model, source, tmp_path / "dask.npy") == N_ROWS
+    embed_source(model, open_source(frame, sensitive=["sex"]), tmp_path / "frame.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "dask.npy"), np.load(tmp_path / "frame.npy"))
+
+
+def test_a_list_of_paths_is_fitted_with_a_client(tmp_path, rows, single, one_thread):
+    paths, _, _ = write_two_parquets(tmp_path, *rows)
+    sources = [open_source(path, sensitive=["sex"]) for path in paths]
+    assert_same_moments(fit_source(sources, n_components=3, client=one_thread), single)
+    np.save(tmp_path / "x.npy", rows[0])
+    plain = fit_source([tmp_path / "x.npy"], n_components=3, client=one_thread, constraint="none")
+    np.testing.assert_allclose(plain.mean_, single.mean_)
+
+
+def test_opening_a_dask_collection_computes_nothing():
+    def rows() -> Any:
+        raise UnluckyError
+
+    source = open_source([dask.delayed(rows)()])
+    assert open_source(source) is source
+    with dask.config.set(scheduler="synchronous"), pytest.raises(UnluckyError):
+        source.n_features
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 10, "checkpoint": "kept", "client": 1}, "every=10 does not apply on a cluster"),
+        ({"partition_rows": 10}, "partition_rows=10 is for a cluster: pass client"),
+        ({"client": 1, "resume": True}, "resume is given without checkpoint"),
+    ],
+)
+def test_fit_source_refuses_what_it_would_ignore(options, message):
+    with pytest.raises(ValueError, match=message):
+        fit_source(open_source(EYE, sensitive=SEX), n_components=2, **options)
 
 
 # Data that workers open themselves ----------------------------------------------------------------------
@@ -446,6 +564,134 @@ def test_a_power_fit_goes_on_from_its_last_step(block_size, tmp_path, rows, one_
     assert np.abs(other.components_ - uninterrupted.components_).max() > 1e-6
 
 
+# Channels ---------------------------------------------------------------------------------------------------
+
+CHANNEL_WAYS = {
+    "exact": {"solver": "exact"},
+    "sketch": {"solver": "sketch", "rank": 4},
+    "power": {"solver": "power", "block_size": (300, 150), "power_steps": 3, "random_state": 0},
+    "power, whole data": {"solver": "power", "power_steps": 3, "random_state": 0},
+}
+
+
+@pytest.mark.filterwarnings("ignore:the power method has not converged")
+@pytest.mark.parametrize("way", CHANNEL_WAYS)
+def test_channels_on_a_cluster_equal_those_of_one_process(way, rows, processes):
+    X, sex = rows
+    choices = {"n_components": 1, "n_channels": 3, **CHANNEL_WAYS[way]}
+    expected = FairImagePCA(**choices).fit(X, sensitive_features={"sex": sex})
+    source = open_source(da.from_array(X, chunks=(170, -1)), sensitive={"sex": sex})
+    fitted = fit_source(source, FairImagePCA(**choices), client=processes)
+    assert fitted.n_samples_seen_ == N_ROWS
+    assert fitted.group_counts_ == expected.group_counts_
+    for ours, theirs in zip(fitted.components_, expected.components_, strict=True):
+        assert principal_angles(ours.T, theirs.T).max() < 1e-6
+    for ours, theirs in zip(fitted.unfair_basis_, expected.unfair_basis_, strict=True):
+        assert principal_angles(ours.T, theirs.T).max() < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore:the power method has not converged")
+@pytest.mark.parametrize("way", CHANNEL_WAYS)
+def test_channels_on_a_cluster_resume_from_a_checkpoint(way, tmp_path, rows, one_thread):
+    X, sex = rows
+    source = open_source(X, sensitive={"sex": sex})
+    choices = {"n_components": 1, "n_channels": 3, **CHANNEL_WAYS[way]}
+    seen: list[int] = []
+
+    def fail_once(done: int, total: int | None) -> None:
+        seen.append(done)
+        if len(seen) == 2:
+            raise UnluckyError
+
+    def fit(**more: Any) -> FairImagePCA:
+        return fit_source(source, FairImagePCA(**choices), client=one_thread, partition_rows=50, **more)
+
+    with pytest.raises(UnluckyError):
+        fit(checkpoint=tmp_path / "kept", progress=fail_once)
+    assert load(max((tmp_path / "kept").iterdir())).kind == "FairImagePCA"
+    resumed = fit(checkpoint=tmp_path / "kept", progress=fail_once, resume=True)
+    assert sorted({*seen}) == seen, "something was done twice"
+    (header, arrays), (header_two, arrays_two) = resumed.to_state(), fit().to_state()
+    assert header == header_two
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, arrays_two[name], err_msg=name)
+
+
+def test_a_cluster_checks_the_channels_of_its_source(tmp_path, rows, one_thread):
+    path, sensitive, _ = write_parquet(tmp_path, *rows)
+    frame = dd.from_pandas(as_frame(*rows), npartitions=2)
+    for source in (open_source(path, sensitive=sensitive), open_source(frame, sensitive=sensitive)):
+        with pytest.raises(ValueError, match="the source is a table, which has no colour channels"):
+            fit_source(source, FairImagePCA(1), client=one_thread)
+
+
+# Weights ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def weights() -> np.ndarray:
+    return np.random.default_rng(5).uniform(0.1, 3, N_ROWS)
+
+
+@pytest.fixture(scope="module")
+def weighted(rows, weights) -> FairStreamingPCA:
+    X, sex = rows
+    return FairStreamingPCA(3).fit(X, sensitive_features={"sex": sex}, sample_weight=weights)
+
+
+@pytest.mark.parametrize("kind", ["array", "in memory", "frame", "blocks", "apart"])
+def test_weights_of_a_dask_collection_count(kind, rows, weights, weighted, one_thread):
+    X, sex = rows
+    data: Any = da.from_array(X, chunks=(300, -1))
+    labels: Any = {"sex": sex}
+    given: Any = da.from_array(weights, chunks=700)
+    cuts = [slice(0, 900), slice(900, N_ROWS)]
+    if kind == "in memory":
+        given = weights
+    elif kind == "frame":
+        data, labels = dd.from_pandas(as_frame(X, sex), npartitions=4), "sex"
+        given = dd.from_pandas(pd.Series(weights), npartitions=4)
+    elif kind == "blocks":
+        made = [
+            Block(X[cut], encode_groups({"sex": sex[cut]}, len(sex[cut])), None, weights[cut]) for cut in cuts
+        ]
+        data, labels, given = [dask.delayed(block) for block in made], None, None
+    elif kind == "apart":
+        data = [dask.delayed((X[cut], {"sex": sex[cut]})) for cut in cuts]
+        labels, given = None, [dask.delayed(weights[cut]) for cut in cuts]
+    seen: list[int] = []
+    fitted = fit_dask(
+        FairStreamingPCA(3),
+        data,
+        labels,
+        sample_weight=given,
+        client=one_thread,
+        progress=lambda done, total: seen.append(done),
+    )
+    assert fitted.n_samples_seen_ == pytest.approx(weights.sum())
+    np.testing.assert_allclose(fitted.mean_, weighted.mean_, rtol=1e-10)
+    assert principal_angles(fitted.components_.T, weighted.components_.T).max() < 1e-7
+    assert seen[-1] == N_ROWS, "progress counts rows, not weights"
+    # The control: without them the mean is another.
+    plain = fit_dask(FairStreamingPCA(3), da.from_array(X, chunks=(300, -1)), {"sex": sex}, client=one_thread)
+    assert np.abs(plain.mean_ - weighted.mean_).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("blocks", "choices", "message"),
+    [
+        ([np.ones(8), None], {}, "partition 1 .*it has no weights, partition 0 has weights"),
+        ([np.ones(8), np.ones(7)], {}, r"partition 1 .*weights has shape \(7,\), X has 8 rows"),
+        ([np.ones(8), -np.ones(8)], {}, "partition 1 .*weight"),
+        ([np.ones(8)] * 2, {"solver": "power"}, "sample_weight is not part of the power method"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(blocks, choices, message, one_thread):
+    tasks = [dask.delayed((EYE, SEX)) for _ in blocks]
+    with pytest.raises(ValueError, match=message):
+        fit_dask(FairStreamingPCA(2, **choices), tasks, sample_weight=blocks, client=one_thread)
+
+
 # Deaths -----------------------------------------------------------------------------------------------------
 
 
@@ -568,7 +814,7 @@ def test_a_signal_stops_the_fit_and_loses_nothing(solver, tmp_path, rows, one_th
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(
-        FitInterrupted, match=r"stopped after [\d,]+ rows; what was learned is in .*resume=True"
+        FitInterrupted, match=r"stopped after [\d,]+ rows; checkpoint written to .*resume=True"
     ):
         fit_dask(
             FairStreamingPCA(3, **choices),
@@ -614,6 +860,20 @@ def test_a_checkpoint_is_not_mixed_with_other_data_or_choices(tmp_path, rows, on
     with pytest.raises(ValueError, match="n_components is 2, the checkpoint"):
         fit(FairStreamingPCA(2), 200, resume=True)
     fit(FairStreamingPCA(3), 200, resume=True)
+
+
+def test_a_checkpoint_of_one_machine_and_one_of_a_cluster_are_not_mixed(tmp_path, rows, one_thread):
+    X, sex = rows
+    source = open_source(X, sensitive={"sex": sex})
+    fit_source(source, n_components=3, checkpoint=tmp_path / "here")
+    fit_source(source, n_components=3, checkpoint=tmp_path / "there", client=one_thread)
+    with pytest.raises(ValueError, match="belongs to data cut into other partitions"):
+        fit_source(source, n_components=3, checkpoint=tmp_path / "here", client=one_thread, resume=True)
+    with pytest.raises(ValueError, match="belongs to data cut into other partitions"):
+        fit_source(source, n_components=3, checkpoint=tmp_path / "there", resume=True)
+    fit_source(source, n_components=3, checkpoint=tmp_path / "there", client=one_thread, resume=True)
+    with pytest.raises(ValueError, match="is of a FairStreamingPCA, the estimator a FairImagePCA"):
+        fit_source(source, FairImagePCA(3), checkpoint=tmp_path / "there", client=one_thread, resume=True)
 
 
 @pytest.mark.parametrize("change", ["values", "labels", "dtype", "columns"])
@@ -739,8 +999,8 @@ def test_a_first_pass_over_part_of_the_rows_is_refused(one_thread):
 
 
 def test_a_worker_holds_a_block_and_not_its_partition(tmp_path):
-    from fairstream.streaming.dask.facts import _look
     from fairstream.streaming.dask.fit import _summarise
+    from fairstream.streaming.dask.schema import _look
 
     X = np.random.default_rng(0).normal(size=(16_000, 64))
     X[:, 63] = X[:, 0] > 0
@@ -748,9 +1008,9 @@ def test_a_worker_holds_a_block_and_not_its_partition(tmp_path):
 
     def peak_once(n_rows: int, block_size: int) -> int:
         (part, *_) = partition(tmp_path / "x.npy", [63], n_rows, {"block_size": block_size}).parts
-        facts = _look(part, 0, None, ())
+        schema = _look(part, 0, None, ())
         tracemalloc.start()
-        _summarise(part, 0, facts, 8, ())
+        _summarise(part, 0, schema, FairStreamingPCA(2, solver="sketch", rank=8), ())
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak

@@ -27,7 +27,6 @@ from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.learner import SOLVERS
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.streaming.checkpoint import refuse_occupied
-from fairstream.streaming.dask import fit_dask
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.components import solve as solve_moments
 
@@ -118,24 +117,20 @@ def fit(
     choices |= {} if steps is None else {"power_steps": steps}
     keeping: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
     client = _chosen_client(dask, workers, every)
-    if client is not None and channels == "separate":
-        raise click.UsageError("--channels separate does not go with --dask and --workers: leave these out")
     refuse_occupied(checkpoint, resume)
-    unlabelled: dict[str, int] | None
+    place = data if client is None else data.absolute()  # workers may have been started in another folder
     with progress_on_terminal("fit") as progress:
-        if client is None:
-            source = LabelCount(open_data(data, **reading))
-            new = _new_estimator(channels, source, choices)
-            estimator = fit_source(source, new, every=every, progress=progress, **keeping)
-            unlabelled = source.unlabelled
-        else:
-            described: Any = open_data(data, opener=_left_to_workers, **reading)
-            path, sensitive, options = described
-            learner = FairStreamingPCA(**choices)
-            estimator = fit_dask(
-                learner, path, sensitive, client=client, progress=progress, **keeping, **options
-            )
-            unlabelled = _unlabelled(estimator)
+        source = open_data(place, **reading)
+        counted = LabelCount(source)
+        estimator = fit_source(
+            counted if client is None else source,
+            _new_estimator(channels, source, choices),
+            client=client,
+            every=every,
+            progress=progress,
+            **keeping,
+        )
+    unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)
     estimator.subspace_.save(output)
     facts = {"model": str(output), **estimator.subspace_.describe()}
     answer({**facts, "rows_without_label": unlabelled}, as_json)
@@ -166,14 +161,8 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
     """Return the rows without a label of a fit whose blocks others read; None if it did not count them."""
     if estimator.solver_ == "power":
         return None
-    moments = estimator.moments_
-    counted = {a: sum(moments.count(a, g) for g in labels) for a, labels in moments.groups.items()}
-    return {attribute: int(moments.n_rows - n) for attribute, n in counted.items()}
-
-
-def _left_to_workers(data: Path, *, sensitive: Any, **options: Any) -> Any:
-    """Stand in for `open_source` where others open the data: return what they need for it."""
-    return data, sensitive, {name: value for name, value in options.items() if value is not None}
+    learner = estimator.learner_
+    return {a: int(learner.n_rows - sum(counts.values())) for a, counts in learner.group_counts.items()}
 
 
 @click.command(cls=WritingCommand)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from inspect import getattr_static
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -16,11 +17,12 @@ Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the l
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows that arrive together: features, encoded groups and, if there is one, the target."""
+    """Rows that arrive together: features, encoded groups and, if there are any, target and weights."""
 
     X: Matrix
     groups: Groups = field(default_factory=dict)
     target: NDArray[Any] | None = None
+    weights: NDArray[Any] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -46,6 +48,19 @@ class BlockSource(Protocol):
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order."""
+
+
+def is_source(value: object) -> bool:
+    """Whether a value is a `BlockSource`; its properties, which may read data, are not evaluated.
+
+    Examples
+    --------
+    >>> is_source([Block(np.eye(2))])
+    False
+    """
+    absent = object()
+    wanted = ("n_features", "feature_names", "n_rows", "__iter__")
+    return all(getattr_static(value, name, absent) is not absent for name in wanted)
 
 
 def take_rows(groups: Groups, rows: slice | NDArray[np.intp]) -> dict[str, GroupColumn]:

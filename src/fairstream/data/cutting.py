@@ -127,7 +127,8 @@ def cut_block(block: Block, start: int, stop: int) -> Block:
         return block
     rows = slice(start, stop)
     target = None if block.target is None else block.target[rows]
-    return Block(block.X[rows], take_rows(block.groups, rows), target)
+    weights = None if block.weights is None else block.weights[rows]
+    return Block(block.X[rows], take_rows(block.groups, rows), target, weights)
 
 
 def join_blocks(blocks: list[Block]) -> Block:
@@ -139,11 +140,16 @@ def join_blocks(blocks: list[Block]) -> Block:
         X = sp.csr_array(sp.vstack([block.X for block in blocks]))
     else:
         X = np.concatenate([np.asarray(block.X) for block in blocks])
-    targets = [block.target for block in blocks if block.target is not None]
-    if len(targets) not in (0, len(blocks)):
-        raise ValueError("some blocks have a target and some have none: give every block one")
-    target: Any = np.concatenate(targets) if targets else None
-    return Block(X, _join_groups([block.groups for block in blocks]), target)
+    target = _join_values([block.target for block in blocks], "a target", "one")
+    weights = _join_values([block.weights for block in blocks], "weights", "some")
+    return Block(X, _join_groups([block.groups for block in blocks]), target, weights)
+
+
+def _join_values(parts: list[Any], what: str, wanted: str) -> Any:
+    given = [part for part in parts if part is not None]
+    if len(given) not in (0, len(parts)):
+        raise ValueError(f"some blocks have {what} and some have none: give every block {wanted}")
+    return np.concatenate(given) if given else None
 
 
 def _join_groups(parts: list[Groups]) -> Mapping[str, GroupColumn]:

@@ -118,11 +118,12 @@ class IterableSource:
     def _as_block(self, item: Any, index: int) -> Block:
         place = f"block {index} of the iterable"
         if isinstance(item, Block):
-            X, labels, target = item.X, item.groups or None, item.target
+            X, labels, target, weights = item.X, item.groups or None, item.target, item.weights
         elif isinstance(item, tuple | list) and len(item) in (2, 3):
             X, labels, target = (*item, None)[:3]
+            weights = None
         elif hasattr(item, "shape"):
-            X, labels, target = item, None, None
+            X, labels, target, weights = item, None, None, None
         else:
             raise ValueError(f"{place} is a {type(item).__name__}: {_WANTED}")
         check_matrix(X, place)
@@ -138,11 +139,13 @@ class IterableSource:
         if self._shape is None:
             self._shape = (None, X.shape[1])
         target = None if target is None else np.asarray(target)
-        if target is not None and target.shape[:1] != X.shape[:1]:
-            raise ValueError(
-                f"{place} has {X.shape[0]} rows and a target of shape {target.shape}: yield one each"
-            )
-        return Block(X, self._groups(labels, X.shape[0], place), target)
+        weights = None if weights is None else np.asarray(weights)
+        for name, values in (("a target", target), ("weights", weights)):
+            if values is not None and values.shape[:1] != X.shape[:1]:
+                raise ValueError(
+                    f"{place} has {X.shape[0]} rows and {name} of shape {values.shape}: yield one each"
+                )
+        return Block(X, self._groups(labels, X.shape[0], place), target, weights)
 
     def _groups(self, labels: Any, n_rows: int, place: str) -> Mapping[str, Any]:
         if labels is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,7 @@ class LabelledSource:
                 raise ValueError(
                     f"sensitive has {self._n_rows:,} rows, the data has more: pass one label per row"
                 )
-            yield Block(block.X, take_rows(self._groups, slice(start, stop)), block.target)
+            yield replace(block, groups=take_rows(self._groups, slice(start, stop)))
             start = stop
         if start < self._n_rows:
             raise ValueError(

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.data.blocks import BlockSource
+from fairstream.data.blocks import BlockSource, is_source
+from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.image_files import is_image_name
 from fairstream.errors import missing_extra
 
@@ -43,6 +44,7 @@ _KINDS = {
     "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
     "images": _Kind("images", "images", (*_NAMING, *_DECODING)),
     "iterable": _Kind("an iterable", "iterables", ()),
+    "dask": _Kind("a Dask collection", "dask_collections", (*_TABLE, "weights")),
 }
 OPTIONS = frozenset(name for kind in _KINDS.values() for name in kind.options)
 _SUFFIXES = {
@@ -82,10 +84,12 @@ def open_source(
         glob), .zarr, .h5, a folder or .zip of images. In memory: a numpy array or memory map, a scipy sparse
         matrix, a frame of pandas, polars or pyarrow, anything with ``__arrow_c_stream__``, an h5py or zarr
         array or group. Any iterable of (X, labels), a torch DataLoader say, or a callable that returns one.
-        A block source passes through.
+        A Dask array or data frame, or a list of delayed objects or futures, each of which yields rows,
+        (rows, labels) or a `Block`. A block source passes through.
     sensitive : list of str, list of int, labels, optional
         Names of columns (tables), of sibling arrays (stores, .npz) or of attributes (images); indices of
         columns (matrices); or the labels themselves, one per row, in any form that `encode_groups` takes.
+        For a Dask collection also labels in Dask; for a list of tasks the list of their labels.
     features : list, optional
         The columns that make up X, by name (tables) or index (matrices). By default all but the sensitive
         ones and the target; a sensitive column that is listed here stays.
@@ -107,6 +111,8 @@ def open_source(
           line ends; else one is refused as the trace of a quote that was never closed);
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
         - Zarr: ``missing_chunks`` ("raise", or "fill" to read a missing chunk as the fill value);
+        - Dask collections: ``weights`` (one per row, in Dask or, if the number of rows is known, in memory;
+          for a list of tasks the list of their weights). Blocks of an iterable bring their own;
         - images: ``attributes``, ``name_column``, ``names``, ``mode``, ``resize``, ``workers``, ``prefetch``,
           ``max_pixels``, ``max_bytes``, ``on_error``, see `fairstream.data.images.ImageSource`.
 
@@ -125,7 +131,7 @@ def open_source(
     """
     given = {"features": features, "target": target}
     options |= {name: value for name, value in given.items() if value is not None}
-    if isinstance(data, BlockSource):
+    if is_source(data):
         ignored = [
             *options,
             *(["sensitive"] if sensitive is not None else []),
@@ -133,7 +139,8 @@ def open_source(
         ]
         if ignored:
             raise ValueError(f"{ignored[0]} does not apply to a source that is already open: leave it out")
-        return data
+        opened: BlockSource = data
+        return opened
     if isinstance(data, str | os.PathLike):
         if not os.fspath(data):
             raise ValueError('the path is empty: name a file, or pass "." for the current folder')
@@ -198,6 +205,8 @@ def _kind_of_folder(path: Path) -> str:
 
 def _kind_of_object(data: Any) -> str:
     module = type(data).__module__.split(".")[0]
+    if comes_from_dask(data):
+        return "dask"
     if isinstance(data, np.ndarray) or sp.issparse(data):
         return "array"
     if module in ("h5py", "zarr"):

@@ -20,7 +20,7 @@ _PIECE_BYTES = 2**20
 
 
 class RowDigest:
-    """Checksums of all rows so far: how they are stored, their values, and the labels of every attribute.
+    """Checksums of all rows so far: how they are stored, their values, labels and weights.
 
     Examples
     --------
@@ -49,6 +49,8 @@ class RowDigest:
             self._add_dense(block.X)
         for attribute, column in block.groups.items():
             self._add_labels(attribute, column)
+        if block.weights is not None:
+            self._add("weights", np.ascontiguousarray(block.weights, dtype=np.float64))
         self._n_rows += block.n_rows
 
     def to_json(self) -> dict[str, Any]:
@@ -71,6 +73,8 @@ class RowDigest:
             return "sensitive attributes"
         if then["types"] != now["types"]:
             return "types"
+        if then.get("weights") != now.get("weights"):
+            return "weights"
         if any(then.get(name) != now.get(name) for name in {*then, *now} - {"labels"}):
             return "values"
         differing = [repr(name) for name, labels in now["labels"].items() if then["labels"][name] != labels]

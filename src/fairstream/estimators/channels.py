@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import Matrix
+from fairstream.data.blocks import Block, Matrix
 from fairstream.data.groups import Groups
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import Counts
-from fairstream.estimators.learner import Learner, learner_from_state
+from fairstream.estimators.learner import Learner, StepLearner, learner_from_state
 from fairstream.files.format import Arrays, Header, checked
+from fairstream.power.method import PartialSums
 from fairstream.subspace.channels import ChannelSubspaces, joined_states, parted_states, side_by_side
 from fairstream.subspace.choices import Choices
 from fairstream.subspace.frontier import FrontierPoint
@@ -108,7 +110,35 @@ class ChannelLearner:
     def end_step(self) -> None:
         self._change(lambda c, learner: learner.end_step())
 
-    def _change(self, change: Callable[[int, Learner], None]) -> None:
+    # A `StepLearner` if its learners are ---------------------------------------------------------------
+
+    @property
+    def step_rows(self) -> int | None:
+        return self._steppers[0].step_rows
+
+    def declare(self, groups: Mapping[str, Any]) -> None:
+        self._change(lambda c, learner: learner.declare(groups))
+
+    def open_step(self, first_rows: Matrix) -> None:
+        of = self._columns(first_rows)
+        self._change(lambda c, learner: learner.open_step(channel_columns(first_rows, of[c])))
+
+    def partial_sums(self, blocks: Iterable[Block]) -> tuple[PartialSums, ...]:
+        total = [learner.partial_sums(())[0] for learner in self._steppers]
+        for block in blocks:  # the outer loop, so that rows are read once for all channels
+            for c, of in enumerate(self._columns(block.X)):
+                part = replace(block, X=channel_columns(block.X, of))
+                total[c] += self._steppers[c].partial_sums([part])[0]
+        return tuple(total)
+
+    def close_step(self, sums: Sequence[PartialSums]) -> None:
+        self._change(lambda c, learner: learner.close_step(sums[c : c + 1]))
+
+    @property
+    def _steppers(self) -> tuple[StepLearner, ...]:
+        return cast(tuple[StepLearner, ...], self.learners)
+
+    def _change(self, change: Callable[[int, Any], None]) -> None:
         """Change copies of all learners, then take them over at once: no channel is ahead of the others."""
         changed = self.copy().learners
         for c, learner in enumerate(changed):

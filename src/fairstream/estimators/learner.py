@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fairstream.data.blocks import Matrix
+from fairstream.data.blocks import Block, Matrix
 from fairstream.data.groups import Groups, compared
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import Counts, plain_counts
@@ -18,6 +18,7 @@ from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
+from fairstream.power.method import PartialSums
 from fairstream.subspace.choices import Choices, check_choice, is_count
 from fairstream.subspace.components import subspace_for
 from fairstream.subspace.frontier import FrontierPoint, frontier
@@ -124,6 +125,30 @@ class Learner(Protocol):
         """Return the learner that `to_state` described."""
 
 
+class StepLearner(Learner, Protocol):
+    """A learner that takes steps, each over all rows or the next ones, which others may read in parts.
+
+    For every step `open_step`, then `partial_sums` wherever some of its rows are, then `close_step` with the
+    sum of what these returned. All of them replace what they change.
+    """
+
+    @property
+    def step_rows(self) -> int | None:
+        """Rows of the coming step, None if it reads all rows."""
+
+    def declare(self, groups: Mapping[str, Any]) -> None:
+        """Name the groups before any row has come."""
+
+    def open_step(self, first_rows: Matrix) -> None:
+        """Fix what all parts of the coming step share; `first_rows` are the first rows of the data."""
+
+    def partial_sums(self, blocks: Iterable[Block]) -> tuple[PartialSums, ...]:
+        """Return the sums over some rows of the open step, for each channel; nothing changes here."""
+
+    def close_step(self, sums: Sequence[PartialSums]) -> None:
+        """Add the sums over all rows of the step and take it; one that lacks rows stays open."""
+
+
 class _Single:
     """What learners of all columns as one have in common; `_held` is what takes in the rows."""
 
@@ -226,7 +251,7 @@ class MomentsLearner(_Single):
 
 
 class PowerLearner(_Single):
-    """Learns with the power method: in one pass, or in one pass for each of its steps.
+    """Learns with the power method: in one pass, or in one pass for each of its steps. A `StepLearner`.
 
     Examples
     --------
@@ -284,6 +309,28 @@ class PowerLearner(_Single):
     def end_step(self) -> None:
         if self.power.plan.block_size is None:
             self.power.end_step()
+
+    @property
+    def step_rows(self) -> int | None:
+        return self.power.plan.block_rows(sum(self.power.steps_done))
+
+    def declare(self, groups: Mapping[str, Any]) -> None:
+        self._held = self.power.copy()
+        self._held.declare(groups)
+
+    def open_step(self, first_rows: Matrix) -> None:
+        self._held = self.power.copy()
+        self._held.open_step(first_rows)
+
+    def partial_sums(self, blocks: Iterable[Block]) -> tuple[PartialSums, ...]:
+        return (self.power.partial_sums(blocks),)
+
+    def close_step(self, sums: Sequence[PartialSums]) -> None:
+        method, size, (all_rows,) = self.power.copy(), self.step_rows, sums
+        method.add_partial(all_rows)
+        if size is None or all_rows.counts[0] == size:
+            method.end_partial_step()
+        self._held = method
 
     def subspace(self, choices: Choices) -> FairSubspace:
         subspace = self.power.subspace()

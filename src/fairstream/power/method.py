@@ -166,11 +166,9 @@ class FairPowerMethod:
         self.schema = Schema()
         self._generator = _own_generator(random_state)
         self._ledger = GroupLedger(self.plan.n_features)
-        self._declared = groups is not None
-        if self._declared:
-            self._ledger.declare(groups)
-            self.plan.check_attributes(self._ledger.index.slots)
-            self.plan.check_room({a: len(known) for a, known in self._ledger.index.slots.items()})
+        self._declared = False
+        if groups is not None:
+            self.declare(groups)
         self._step = 0
         self._Q: FloatArray | None = None  # W of all comparisons side by side, later V
         self._P: FloatArray | None = None  # the open block's products with Q, one place per tally
@@ -549,6 +547,13 @@ class FairPowerMethod:
         return copy.deepcopy(self)
 
     # Part of a step done elsewhere: the sums over some rows of a block, and their way back in -------------
+
+    def declare(self, groups: object) -> None:
+        """Name the groups before any row has come, as `groups` of the constructor does."""
+        self._ledger.declare(groups)
+        self.plan.check_attributes(self._ledger.index.slots)
+        self.plan.check_room({a: len(known) for a, known in self._ledger.index.slots.items()})
+        self._declared = True
 
     def open_step(self, first_rows: FloatArray) -> None:
         """Fix what all parts of the coming step must share: the basis it multiplies with, and the shift.

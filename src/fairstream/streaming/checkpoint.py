@@ -1,31 +1,59 @@
-"""Checkpoints: a folder with the last two states of a half-finished fit, and what they were made with."""
+"""Checkpoints: what a half-finished fit has learned, and how far it came; a folder keeps the last two."""
 
 from __future__ import annotations
 
 import re
+import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
 from fairstream.errors import FairstreamFileError, FairstreamWarning
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike, build, library_versions, read_file, sync_folder, write_file
 from fairstream.files.locking import folder_locked
+from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped, signals_held_back
 
+CHECKPOINT_SECONDS = 60.0
 GENERATIONS = 2
 _NAME = re.compile(r"rows-(\d{15})\.safetensors")
+_CUT = ("partitions", "rows")  # how a cluster cut the data, beside the environment in a file
+
+
+@dataclass
+class Standing:
+    """How far a fit has come.
+
+    Attributes
+    ----------
+    learner : Learner
+        None before the first row.
+    rows : int
+        Rows it was learned from.
+    done : int
+        On a cluster, the partitions or power steps behind it.
+    digest : callable
+        Returns what is known of the rows, to compare with when the fit is resumed.
+    """
+
+    learner: Any = None
+    rows: int = 0
+    done: int = 0
+    digest: Callable[[], Mapping[str, Any] | None] = lambda: None
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A half-finished fit read back: the estimator, the rows behind it, and the environment then.
+    """A half-finished fit read back: parameters and learner, how far it came, and in which environment.
 
-    `digest` is what `RowDigest.to_json` said of those rows, None in files of before there was one.
+    `digest` is what `Standing.digest` said of the rows, None in files of before there was one. `cut` tells
+    the partitions and the rows of a fit on a cluster, of which `done` were merged.
     """
 
     path: Path
@@ -33,6 +61,134 @@ class Checkpoint:
     rows: int
     environment: Mapping[str, Any]
     digest: Mapping[str, Any] | None = None
+    cut: Mapping[str, Any] = field(default_factory=dict)
+    done: int = 0
+
+    @property
+    def standing(self) -> Standing:
+        """Where the fit resumes."""
+        return Standing(self.estimator.learner_, self.rows, self.done)
+
+
+class Keeper:
+    """Writes the checkpoints of one fit, on one machine or on a cluster, and resumes from the newest.
+
+    Parameters
+    ----------
+    path : path
+        The folder; made if it does not exist.
+    estimator : FairStreamingPCA
+        What is fitted; its parameters are stored and compared.
+    every : int, optional
+        Rows between checkpoints; by default one is written about once a minute.
+    """
+
+    def __init__(self, path: PathLike, estimator: FairStreamingPCA, every: int | None = None) -> None:
+        self._folder, self._estimator, self._every = CheckpointFolder(path), estimator, every
+        self._environment: Mapping[str, Any] = {}
+        self._cut: Mapping[str, Any] = {}
+        self._saved, self._saved_at = (0, 0), time.monotonic()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other fits out of the folder."""
+        return self._folder.locked()
+
+    @property
+    def way_on(self) -> str:
+        """What a message says about the way on after a failure."""
+        return f"; what was learned is in {self._folder.path}, resume=True goes on from there"
+
+    def begin(
+        self, source: Any, environment: Mapping[str, Any], cut: Mapping[str, Any] | None = None
+    ) -> Checkpoint | None:
+        """Return the checkpoint to resume from, None if there is none; refuse that of another fit.
+
+        Parameters
+        ----------
+        source
+            Anything with the `n_features` and `feature_names` of the data.
+        environment : dict
+            What `environment_of` returns.
+        cut : dict, optional
+            How a cluster cut the data: its number of "partitions" and of "rows".
+        """
+        self._environment, self._cut = environment, cut or {}
+        self._saved_at = time.monotonic()
+        found = self._folder.newest()
+        if found is None:
+            return None
+        self._check_same_fit(found, source)
+        _warn_of_differences(found.environment, environment)
+        _warn_of_no_digest(found)
+        self._saved = (found.rows, found.done)
+        return found
+
+    @contextmanager
+    def keeping(self, standing: Standing) -> Iterator[PendingSignal]:
+        """Write where the fit stands at the end, and also if it fails or Ctrl-C or SIGTERM stops it.
+
+        Yields the signal that is pending; whoever sees one raises `Stopped`.
+        """
+        with signals_held_back() as pending:
+            try:
+                yield pending
+            except Stopped:
+                pass
+            except Exception:
+                self.write(standing)
+                raise
+            self.write(standing)
+        # After signals are let through again: one that came during the last write must not be lost.
+        if pending.number is not None:
+            written = f"checkpoint written to {self._folder.path}, resume=True goes on from there"
+            ending = written if standing.rows else "nothing was learned by then"
+            raise FitInterrupted(f"stopped after {standing.rows:,} rows; {ending}", pending.number)
+
+    def write_if_due(self, standing: Standing) -> None:
+        """Write if the last checkpoint is old enough."""
+        if (
+            time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
+            if self._every is None
+            else standing.rows - self._saved[0] >= self._every
+        ):
+            self.write(standing)
+
+    def write(self, standing: Standing) -> None:
+        """Write, unless this is on disk already or there is nothing yet."""
+        if (standing.rows, standing.done) == self._saved or not standing.rows:
+            return
+        half = clone(self._estimator).adopt(standing.learner)
+        progress = {**self._cut, "done": standing.done} if self._cut else {}
+        self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest())
+        self._saved, self._saved_at = (standing.rows, standing.done), time.monotonic()
+
+    def _check_same_fit(self, found: Checkpoint, source: Any) -> None:
+        """Refuse to resume with another estimator, other columns or another cut than the checkpoint's."""
+        name, then, now = found.path.name, found.estimator, self._estimator
+        if type(then) is not type(now):
+            raise ValueError(
+                f"the checkpoint {name} is of a {type(then).__name__}, the estimator a "
+                f"{type(now).__name__}: resume with the former, or begin anew in another folder"
+            )
+        parameters = now.get_params(deep=False)
+        for parameter, value in then.get_params(deep=False).items():
+            if value != parameters[parameter]:
+                raise ValueError(
+                    f"{parameter} is {parameters[parameter]!r}, the checkpoint {name} was written with "
+                    f"{value!r}: resume with that, or begin anew in another folder"
+                )
+        if found.cut != self._cut:
+            raise ValueError(
+                f"the checkpoint {name} belongs to data cut into other partitions: resume with the same data "
+                "and partition_rows, or begin anew in another folder"
+            )
+        if then.learner_.schema.feature_names not in (None, source.feature_names):
+            raise ValueError(f"the source has other column names than {name}: it belongs to other data")
+        if source.n_features != then.n_features_in_:
+            raise ValueError(
+                f"the source has {source.n_features} features, the checkpoint {name} has "
+                f"{then.n_features_in_}: it belongs to other data"
+            )
 
 
 class CheckpointFolder:
@@ -93,15 +249,16 @@ class CheckpointFolder:
                 about, arrays = read_file(file)
                 record = about["state"]["checkpoint"]
                 rows, environment = int(record["rows"]), dict(record["environment"])
-                digest = record.get("digest")
+                cut = {name: environment.pop(name) for name in _CUT if name in environment}
+                done, digest = int(environment.pop("done", 0)), record.get("digest")
                 digest = None if digest is None else {**digest, "labels": dict(digest["labels"])}
                 estimator = build(file, about, arrays)
             except (OSError, FairstreamFileError, KeyError, TypeError, ValueError) as error:
                 problems.append(str(error))
                 continue
             for problem in problems:
-                warnings.warn(f"{problem}; going on from {file.name}", FairstreamWarning, stacklevel=3)
-            return Checkpoint(file, estimator, rows, environment, digest)
+                warnings.warn(f"{problem}; going on from {file.name}", FairstreamWarning, stacklevel=5)
+            return Checkpoint(file, estimator, rows, environment, digest, cut, done)
         if problems:
             raise FairstreamFileError(f"no checkpoint in {self.path} can be read: {'; '.join(problems)}")
         return None
@@ -142,8 +299,8 @@ def environment_of(source: Any) -> dict[str, Any]:
     }
 
 
-def warn_of_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Warn where a fit goes on in another environment than it began in."""
+def _warn_of_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Warn if a fit resumes in another environment than it began in."""
     differences = [
         f"{name} {now.get(name)} (was {then.get(name)})"
         for name in dict.fromkeys([*then, *now])
@@ -154,16 +311,16 @@ def warn_of_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> None
             f"resuming with another {', '.join(differences)}: the result is right, but not bit for bit that "
             "of an uninterrupted fit",
             FairstreamWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
-def warn_of_no_digest(found: Checkpoint) -> None:
+def _warn_of_no_digest(found: Checkpoint) -> None:
     """Warn of a checkpoint that does not tell whether the data is still the same."""
     if found.digest is None:
         warnings.warn(
             f"{found.path.name} holds no digest of its rows, it was written by an earlier version: whether "
             "the data still begins with those rows is not checked",
             FairstreamWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

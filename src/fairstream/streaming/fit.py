@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar, overload
 
+import numpy as np
 from numpy.typing import DTypeLike
-from sklearn.base import clone
 
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.cutting import cut_block
+from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
@@ -26,21 +26,11 @@ from fairstream.estimators.learner import (
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.moments import GroupMoments
-from fairstream.streaming.checkpoint import (
-    Checkpoint,
-    CheckpointFolder,
-    environment_of,
-    refuse_occupied,
-    warn_of_differences,
-    warn_of_no_digest,
-)
-from fairstream.streaming.signals import FitInterrupted, PendingSignal, signals_held_back
+from fairstream.streaming.checkpoint import Checkpoint, Keeper, Standing, environment_of, refuse_occupied
+from fairstream.streaming.progress import Progress
+from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped
 
-CHECKPOINT_SECONDS = 60.0
 NO_ROWS = "the source has no rows: nothing was learned"
-
-Progress: TypeAlias = Callable[[int, int | None], object]
-"""Called after every block with the rows done and, if known, the rows there are."""
 
 NewLearner: TypeAlias = Callable[[Matrix, Groups | None], Learner]
 E = TypeVar("E", bound=FairStreamingPCA)
@@ -54,33 +44,48 @@ def fit_source(
     source: Any,
     estimator: FairStreamingPCA | None = None,
     *,
+    client: Any = None,
+    partition_rows: int | None = None,
     checkpoint: PathLike | None = None,
     every: int | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     **parameters: Any,
 ) -> FairStreamingPCA:
-    """Fit on all blocks of a source in one pass, with checkpoints that survive anything.
+    """Fit on all rows of a source, here or on a Dask cluster, with checkpoints that survive anything.
 
     Parameters
     ----------
     source : BlockSource, or anything that `open_source` opens without options
+        On a cluster also a list of paths or of sources. Workers open paths themselves, and must see them
+        under the same name; a source is cut among them if it is a `DivisibleSource`, else one worker reads
+        it.
     estimator : FairStreamingPCA or FairImagePCA, optional
         A new estimator to fit; or give the parameters of a `FairStreamingPCA`. All channels of a
         `FairImagePCA` learn in the same pass. With solver "power" and block_size None every step reads the
-        whole source; such a fit takes no checkpoint.
+        whole source; such a fit takes a checkpoint only on a cluster.
+    client : distributed.Client, str or int, optional
+        Fit on a Dask cluster: that of a client, of the scheduler at an address, or one of so many worker
+        processes on this machine. A Dask collection is always fitted on a cluster: without `client` on that
+        of the current client or, if there is none, on one of this machine.
+    partition_rows : int, optional
+        On a cluster, rows of a path or source that one task reads; by default 64 MB to 512 MB of them.
     checkpoint : path, optional
         A folder for checkpoints, of one fit at a time; the two newest are kept. With it, Ctrl-C and SIGTERM
-        write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt.
+        write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt. A fit
+        that fails writes one too.
     every : int, optional
-        Rows between checkpoints; by default one is written about once a minute.
+        Rows between checkpoints; by default one is written about once a minute. Not on a cluster, where one
+        is written once a minute or, with solver "power" and block_size None, after every step.
     resume : bool
         Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
         read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
         block size, thread count and BLAS the result is bit for bit that of an uninterrupted fit; otherwise a
-        FairstreamWarning says what differs.
+        FairstreamWarning says what differs. On a cluster the first rows and the lengths of the partitions
+        are compared, and nothing is read again.
     progress : callable, optional
-        Called with (rows done, rows in all or None) after every block.
+        Called with (rows done, rows in all or None) after every block or, on a cluster, after every window of
+        16 partitions or every power step.
     **parameters
         Of `FairStreamingPCA`, if no estimator is given.
 
@@ -108,22 +113,46 @@ def fit_source(
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
     check_parameters(estimator.get_params(deep=False))
-    if checkpoint is not None and reads_whole_steps(estimator.get_params(deep=False)):
+    on_cluster = client is not None or comes_from_dask(source)
+    if on_cluster and every is not None:
+        raise ValueError(
+            f"every={every} does not apply on a cluster, which writes once a minute: leave it out"
+        )
+    if partition_rows is not None and not on_cluster:
+        raise ValueError(
+            f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
+        )
+    if checkpoint is not None and not on_cluster and reads_whole_steps(estimator.get_params(deep=False)):
         raise ValueError("checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out")
-    folder = None if checkpoint is None else CheckpointFolder(checkpoint)
-    with nullcontext() if folder is None else folder.locked():
+    if checkpoint is not None and (estimator.guard or estimator.sample):
+        raise ValueError(
+            "a checkpoint would hold the rows that guard and sample keep: leave out checkpoint, or both of them"
+        )
+    keeper = None if checkpoint is None else Keeper(checkpoint, estimator, every)
+    with nullcontext() if keeper is None else keeper.locked():
         refuse_occupied(checkpoint, resume)
-        source = open_source(source)  # a table may be read once here: not before the folder is ours
-        estimator.check_source(source)
-        if folder is None:
-            learner = _learned(source, estimator.new_learner, progress)
+        if on_cluster:
+            from fairstream.streaming.dask.fit import learned_on_cluster  # here, because Dask is an extra
+
+            learner = learned_on_cluster(source, estimator, client, partition_rows, keeper, progress)
         else:
-            learner = _learned_with_checkpoints(source, estimator, folder, every, progress)
+            source = open_source(source)  # a table may be read once here: not before the folder is ours
+            estimator.check_source(source)
+            if keeper is None:
+                with_target = bool(estimator.keep_target)
+                learner = _learned(source, estimator.new_learner, progress, with_target=with_target)
+            else:
+                learner = _learned_with_checkpoints(source, estimator, keeper, progress)
     return estimator.adopt(learner)
 
 
 def collect_moments(
-    source: Any, *, rank: int | None = None, dtype: DTypeLike | None = None, progress: Progress | None = None
+    source: Any,
+    *,
+    rank: int | None = None,
+    dtype: DTypeLike | None = None,
+    sample: int | None = None,
+    progress: Progress | None = None,
 ) -> GroupMoments:
     """Return the group moments of all blocks of a source, with its feature names and table encoding.
 
@@ -134,6 +163,8 @@ def collect_moments(
         As in `GroupMoments`.
     dtype : {float64, float32}, optional
         By default float32 if that holds the rows as they are (images, float32), else float64, as in a fit.
+    sample : int, optional
+        Rows of each group to keep, as in `GroupMoments`.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
 
@@ -147,12 +178,24 @@ def collect_moments(
     source = open_source(source)
 
     def new_learner(X: Matrix, groups: Groups | None) -> Learner:
-        return MomentsLearner(GroupMoments(X.shape[1], rank, dtype or working_dtype(X.dtype)))
+        return MomentsLearner(GroupMoments(X.shape[1], rank, dtype or working_dtype(X.dtype), sample=sample))
 
     return _learned(source, new_learner, progress).moments
 
 
-def _learned(source: BlockSource, new_learner: NewLearner, progress: Progress | None) -> Learner:
+def _numbers(target: Any, wanted: bool) -> Any:
+    """Return the target of a block as numbers, None unless it is wanted."""
+    if not wanted or target is None:
+        return None
+    values = np.asarray(target)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"the target has dtype {values.dtype}, keep_target needs numbers: write 0 and 1")
+    return values.astype(np.float64)
+
+
+def _learned(
+    source: BlockSource, new_learner: NewLearner, progress: Progress | None, *, with_target: bool = False
+) -> Learner:
     """Return what a new learner has learned from as many passes over the source as it wants."""
     learner: Learner | None = None
     done = passes = 0
@@ -160,7 +203,7 @@ def _learned(source: BlockSource, new_learner: NewLearner, progress: Progress | 
         rows = 0
         for block, rows in _counted(source):
             learner = learner or _started(source, new_learner, block)
-            learner.update(block.X, block.groups or None)
+            learner.update(block.X, block.groups or None, block.weights, _numbers(block.target, with_target))
             if progress is not None:
                 progress(done + rows, source.n_rows and source.n_rows * learner.passes)
         if learner is None:
@@ -178,60 +221,31 @@ def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Lear
 
 
 def _learned_with_checkpoints(
-    source: BlockSource,
-    estimator: FairStreamingPCA,
-    folder: CheckpointFolder,
-    every: int | None,
-    progress: Progress | None,
+    source: BlockSource, estimator: FairStreamingPCA, keeper: Keeper, progress: Progress | None
 ) -> Learner:
     """Return what is learned in one pass, or what is left of it, with checkpoints on the way."""
-    environment, digest = environment_of(source), RowDigest()
-    learner: Learner | None = None
-    rows = saved_rows = 0
-    found = folder.newest()
+    digest = RowDigest()
+    found = keeper.begin(source, environment_of(source))
+    standing = Standing() if found is None else found.standing
+    standing.digest = digest.to_json
     if found is not None:
-        _check_same_fit(found, estimator, source)
-        warn_of_differences(found.environment, environment)
-        warn_of_no_digest(found)
-        learner = found.estimator.learner_
-        learner.schema = learner.schema.filled(Schema.of(source))
-        rows = saved_rows = found.rows
-
-    def write() -> None:
-        if learner is not None:
-            half = clone(estimator).adopt(learner)
-            folder.write(half, rows, environment, digest.to_json())
-
-    saved_at = time.monotonic()
-    with signals_held_back() as pending:
+        standing.learner.schema = standing.learner.schema.filled(Schema.of(source))
+    with keeper.keeping(standing) as pending:
         blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
         for block, rows in blocks:
+            standing.learner = standing.learner or _started(source, estimator.new_learner, block)
+            standing.learner.update(block.X, block.groups or None, block.weights)
             digest.update(block)
-            learner = learner or _started(source, estimator.new_learner, block)
-            learner.update(block.X, block.groups or None)
+            standing.rows = rows
             if progress is not None:
                 progress(rows, source.n_rows)
-            due = (
-                time.monotonic() - saved_at > CHECKPOINT_SECONDS
-                if every is None
-                else rows - saved_rows >= every
-            )
-            if due or pending.number is not None:
-                write()
-                saved_at, saved_rows = time.monotonic(), rows
+            keeper.write_if_due(standing)
             if pending.number is not None:
-                break
-        if rows > saved_rows:
-            write()
-    # After signals are let through again: one that came during the last write must not be lost.
-    if pending.number is not None:
-        raise FitInterrupted(
-            f"stopped after {rows:,} rows; checkpoint written to {folder.path}, resume=True goes on",
-            pending.number,
-        )
-    if learner is None:
+                raise Stopped
+    if standing.learner is None:
         raise ValueError(NO_ROWS)
-    return learner
+    learned: Learner = standing.learner
+    return learned
 
 
 def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
@@ -277,30 +291,4 @@ def _check_same_rows(found: Checkpoint, digest: RowDigest) -> None:
             f"the first {found.rows:,} rows of the source are not those that {found.path.name} was learned "
             f"from, the {difference} differ: resume with the same data in the same order, or begin anew in "
             "another folder"
-        )
-
-
-def _check_same_fit(found: Checkpoint, estimator: FairStreamingPCA, source: BlockSource) -> None:
-    """Refuse to resume with another estimator or other columns than the checkpoint's."""
-    if type(found.estimator) is not type(estimator):
-        raise ValueError(
-            f"the checkpoint {found.path.name} is of a {type(found.estimator).__name__}, the estimator a "
-            f"{type(estimator).__name__}: resume with the former, or begin anew in another folder"
-        )
-    now: Mapping[str, Any] = estimator.get_params(deep=False)
-    for name, then in found.estimator.get_params(deep=False).items():
-        if then != now[name]:
-            raise ValueError(
-                f"{name} is {now[name]!r}, the checkpoint {found.path.name} was written with {then!r}: "
-                "resume with that, or begin anew in another folder"
-            )
-    names = found.estimator.learner_.schema.feature_names
-    if names not in (None, source.feature_names):
-        raise ValueError(
-            f"the source has other column names than {found.path.name}: it belongs to other data"
-        )
-    if source.n_features != found.estimator.n_features_in_:
-        raise ValueError(
-            f"the source has {source.n_features} features, the checkpoint {found.path.name} has "
-            f"{found.estimator.n_features_in_}: it belongs to other data"
         )

@@ -23,6 +23,10 @@ class FitInterrupted(KeyboardInterrupt):
         self.signal_number = signal_number
 
 
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """A signal is pending, and the fit leaves its loop for it."""
+
+
 class PendingSignal:
     """The signal that came while signals were held back, None as long as there was none.
 

@@ -15,7 +15,7 @@ KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": 2**25, "MALLOC_TRIM_THRESHOLD_": 
 
 
 def check_installed() -> None:
-    """Raise, naming the extra, where Dask is not installed."""
+    """Raise an error that names the extra if Dask is not installed."""
     try:
         import dask.delayed  # noqa: F401
         import distributed  # noqa: F401
@@ -27,7 +27,7 @@ def check_installed() -> None:
 def connected(client: Any) -> Iterator[Any]:
     """Yield a client: the one given, one for an address, or one for so many local worker processes.
 
-    None is the current client or, where there is none, a local cluster. What is opened here is closed here.
+    None is the current client or, if there is none, a local cluster. What is opened here is closed here.
     """
     import distributed
 
@@ -66,8 +66,8 @@ def connected(client: Any) -> Iterator[Any]:
 def local_cluster(n_workers: int | None = None) -> Any:
     """Return a cluster of worker processes on this machine, one thread each, with nothing running beside.
 
-    Dask tells its workers to hand every freed array back to the system at once. A fit frees and allocates
-    blocks of some megabytes all the time, and fetching them anew costs it more than merging does.
+    Dask tells its workers to return every freed array to the system at once. A fit frees and allocates blocks
+    of some megabytes all the time, and asking the system for them again would cost more than merging does.
     """
     import dask
     import distributed

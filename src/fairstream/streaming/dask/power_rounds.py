@@ -2,126 +2,96 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import numpy as np
 
 from fairstream.data.blocks import Block
+from fairstream.data.dask_collections import named_errors, united
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.estimators.learner import Learner, PowerLearner, new_power_method
-from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.power import FairPowerMethod
+from fairstream.estimators.learner import Learner, StepLearner, reads_whole_steps
 from fairstream.power.method import PartialSums
-from fairstream.streaming.dask.clients import explained_failures
-from fairstream.streaming.dask.facts import Facts
-from fairstream.streaming.dask.keeping import Keeper, Standing, kept
+from fairstream.streaming.checkpoint import Standing
 from fairstream.streaming.dask.partitioning import Partitioned
-from fairstream.streaming.dask.parts import Part, named_errors, without_inputs
+from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.dask.reducing import finished, futures_of, reduce_parts
-from fairstream.streaming.fit import Progress
+from fairstream.streaming.dask.run import ClusterFit
+from fairstream.streaming.dask.schema import SharedSchema
 from fairstream.streaming.signals import PendingSignal
 
 
-def power_rounds(
-    client: Any,
-    estimator: FairStreamingPCA,
-    data: Partitioned,
-    facts: Facts,
-    keeper: Keeper | None,
-    progress: Progress | None,
-) -> Learner:
+def power_rounds(fit: ClusterFit) -> Learner:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
-    rounds = _Rounds(client, data, facts)
-    whole = estimator.block_size is None
-    with explained_failures(client, "before the first power step"):
+    if fit.schema.head.weights is not None:
+        raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
+    standing, rounds = fit.standing, _Rounds(fit.client, fit.data, fit.schema)
+    whole = reads_whole_steps(fit.estimator.get_params(deep=False))
+    with fit.failures("before the first power step"):
         head = rounds.head()
-        ranges = None if whole else _RowRanges(data.parts, rounds.row_counts())
-        standing = Standing(PowerLearner(_new_method(estimator, facts)))
-        standing = standing if keeper is None else keeper.taken_up(standing)
-        if not standing.done:
-            standing.learner = PowerLearner(_with_groups(estimator, facts, rounds, ranges))
-    total = data.n_rows
+        ranges = None if whole else _RowRanges(fit.data.parts, rounds.row_counts())
+        if standing.learner is None:
+            standing.learner = _new_learner(fit, rounds, ranges)
     if ranges is not None:
         ranges.take(standing.rows)
-    with kept(keeper, standing) as pending:
+    passes = standing.learner.passes
+    with fit.keeping() as pending:
         rounds.pending = pending
-        while standing.done < _method_of(standing).plan.total_steps if ranges is None else ranges.left:
-            way_on = "" if keeper is None or not standing.rows else keeper.way_on
-            with explained_failures(client, f"in power step {standing.done + 1}{way_on}"):
+        while standing.done < passes if ranges is None else ranges.left:
+            with fit.failures(f"in power step {standing.done + 1}"):
                 _step(rounds, standing, head, ranges)
-            if keeper is not None and whole:
-                keeper.write(standing)
-            elif keeper is not None:
-                keeper.write_now_and_then(standing)
-            if progress is not None:
-                steps = _method_of(standing).plan.total_steps if whole else 1
-                progress(standing.rows, None if total is None else total * steps)
-    return standing.learner
+            fit.advanced(passes, always=whole)
+    learned: Learner = standing.learner
+    return learned
 
 
 def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | None) -> None:
-    """Take one step; where it fails, the fit stands where it stood before."""
-    method = _method_of(standing).copy()
-    size = None if ranges is None else method.plan.block_rows(standing.done)
-    method.open_step(head)
-    sums = rounds.sums(method, ranges.take(size or 0) if ranges is not None else None)
-    method.add_partial(sums)
-    if size is None or sums.counts[0] == size:
-        method.end_partial_step()
-    standing.learner, standing.done = PowerLearner(method), standing.done + 1
-    standing.rows += int(sums.counts[0])
+    """Take one step; if it fails, the fit stands where it stood before."""
+    learner = standing.learner.copy()
+    parts = None if ranges is None else ranges.take(learner.step_rows)
+    learner.open_step(head)
+    sums = rounds.sums(learner, parts)
+    learner.close_step(sums)
+    standing.learner, standing.done = learner, standing.done + 1
+    standing.rows += int(sums[0].counts[0])
 
 
-def _with_groups(
-    estimator: FairStreamingPCA, facts: Facts, rounds: _Rounds, ranges: _RowRanges | None
-) -> FairPowerMethod:
-    """Return the method with the groups that the rows of its first step have."""
-    if not facts.labels:
-        return _new_method(estimator, facts)
-    size = _new_method(estimator, facts).plan.block_rows(0)
-    groups = rounds.labels(None if ranges is None else ranges.take(size or 0))
+def _new_learner(fit: ClusterFit, rounds: _Rounds, ranges: _RowRanges | None) -> StepLearner:
+    """Return a learner that knows the groups of the rows of its first step."""
+    head = fit.schema.head
+    learner = cast(StepLearner, fit.estimator.new_learner(head.X, head.groups or None))
+    learner.schema = fit.schema.columns
+    if not head.groups:
+        return learner
+    groups = rounds.labels(None if ranges is None else ranges.take(learner.step_rows))
     if ranges is not None:
         ranges.rewind()
-    return _new_method(estimator, facts, _declared(groups, estimator.constraint))
-
-
-def _method_of(standing: Standing) -> FairPowerMethod:
-    return standing.learner.power
-
-
-def _new_method(
-    estimator: FairStreamingPCA, facts: Facts, groups: dict[str, Any] | None = None
-) -> FairPowerMethod:
-    method = new_power_method(estimator.get_params(deep=False), facts.n_features, facts.dtype, groups)
-    method.schema = facts.schema
-    return method
-
-
-def _declared(groups: dict[str, set[Any]], constraint: str) -> dict[str, Any] | None:
-    """Return the groups to follow; without a constraint they are only counted, and only where they differ."""
     small = [attribute for attribute, labels in groups.items() if len(labels) < 2]
-    if small and constraint != "none":
+    if small and fit.estimator.constraint != "none":
         raise NotEnoughGroupsError(
             f"the rows of the first step have {len(groups[small[0]])} group of {small[0]!r}, two are needed: "
             "take a larger block_size, shuffle the rows, or drop the attribute"
         )
-    return dict(groups) if groups and not small else None
+    if not small:  # without a constraint groups are only counted, and only if there are several
+        learner.declare(groups)
+    return learner
 
 
 class _Rounds:
     """What is asked of all workers, over some parts or all of them."""
 
-    def __init__(self, client: Any, data: Partitioned, facts: Facts) -> None:
-        self._client, self._parts, self._facts = client, data.parts, facts
+    def __init__(self, client: Any, data: Partitioned, schema: SharedSchema) -> None:
+        self._client, self._parts, self._schema = client, data.parts, schema
         self.pending: PendingSignal | None = None
 
     def head(self) -> Any:
         """Return the first rows of the data."""
-        part = self._parts[self._facts.part]
+        part = self._parts[self._schema.part]
         inputs = futures_of(self._client, part.inputs)
-        asked = (without_inputs(part), self._facts.encoding, inputs)
+        asked = (without_inputs(part), self._schema.columns.encoding, inputs)
         return finished(self._client, self._client.submit(_head, *asked, pure=False))
 
     def row_counts(self) -> list[int]:
@@ -136,24 +106,24 @@ class _Rounds:
     def labels(self, parts: Sequence[Part] | None) -> dict[str, set[Any]]:
         """Return the groups that occur."""
         found: dict[str, set[Any]] = self._reduce(
-            self._parts if parts is None else parts, _find_labels, _united
+            self._parts if parts is None else parts, _find_labels, united
         )
         return found
 
-    def sums(self, method: FairPowerMethod, parts: Sequence[Part] | None) -> PartialSums:
-        """Return the sums of one step."""
+    def sums(self, learner: StepLearner, parts: Sequence[Part] | None) -> tuple[PartialSums, ...]:
+        """Return the sums of one step, for each channel."""
         with warnings.catch_warnings():
             # The basis is a task of its own, not scattered data: a task lost with a worker is done again.
             warnings.filterwarnings("ignore", "Sending large graph")
-            basis = self._client.submit(_same, method, pure=False)
+            basis = self._client.submit(_same, learner, pure=False)
         parts = self._parts if parts is None else parts
-        sums: PartialSums = self._reduce(parts, _add_up, _summed, basis)
+        sums: tuple[PartialSums, ...] = self._reduce(parts, _add_up, _summed, basis)
         return sums
 
     def _reduce(
         self, parts: Sequence[Part], work: Callable[..., Any], merge: Callable[..., Any], *shared: Any
     ) -> Any:
-        shared = (self._facts, *shared)
+        shared = (self._schema, *shared)
         windows = reduce_parts(self._client, parts, work, merge, shared, pending=self.pending)
         return merge([result for _, result in windows])
 
@@ -169,9 +139,9 @@ class _RowRanges:
         """Begin again at the first row."""
         self._at, self.left = 0, sum(self._counts)
 
-    def take(self, n_rows: int) -> list[Part]:
+    def take(self, n_rows: int | None) -> list[Part]:
         """Return the next `n_rows` rows, or what is left of them."""
-        start, stop = self._at, self._at + min(n_rows, self.left)
+        start, stop = self._at, self._at + min(n_rows or 0, self.left)
         taken: list[Part] = []
         first = 0
         for part, count in zip(self._parts, self._counts, strict=True):
@@ -187,51 +157,37 @@ class _RowRanges:
 # On the workers -----------------------------------------------------------------------------------------
 
 
-def _blocks(part: Part, facts: Facts, inputs: Any) -> Any:
-    for block in part.open(tuple(inputs), facts.encoding) or ():
-        if block.n_rows:
-            facts.check(block)
-            yield block
-
-
 def _head(part: Part, encoding: Any, inputs: Any) -> Any:
     return next(block.X[:64] for block in part.open(tuple(inputs), encoding) or () if block.n_rows)
 
 
-def _same(method: FairPowerMethod) -> FairPowerMethod:
-    return method
+def _same(learner: StepLearner) -> StepLearner:
+    return learner
 
 
-def _add_up(part: Part, index: int, facts: Facts, method: FairPowerMethod, inputs: Any) -> PartialSums:
+def _add_up(part: Part, index: int, schema: SharedSchema, learner: StepLearner, inputs: Any) -> Any:
     with named_errors(part, index):
-        return method.partial_sums(_blocks(part, facts, inputs))
+        return learner.partial_sums(schema.blocks(part, inputs))
 
 
-def _summed(parts: list[PartialSums]) -> PartialSums:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def _summed(parts: list[tuple[PartialSums, ...]]) -> tuple[PartialSums, ...]:
+    return tuple(reduce(operator.add, channel) for channel in zip(*parts, strict=True))
 
 
-def _find_labels(part: Part, index: int, facts: Facts, inputs: Any) -> dict[str, set[Any]]:
-    found: dict[str, set[Any]] = {attribute: set() for attribute in facts.labels}
+def _find_labels(part: Part, index: int, schema: SharedSchema, inputs: Any) -> dict[str, set[Any]]:
+    found: dict[str, set[Any]] = {attribute: set() for attribute in schema.head.groups}
     with named_errors(part, index):
         block: Block
-        for block in _blocks(part, facts, inputs):
+        for block in schema.blocks(part, inputs):
             for attribute, column in block.groups.items():
                 present = np.unique(column.codes[column.codes >= 0])
                 found[attribute] |= {column.labels[code] for code in present.tolist()}
     return found
 
 
-def _united(parts: list[dict[str, set[Any]]]) -> dict[str, set[Any]]:
-    return {attribute: set().union(*(part[attribute] for part in parts)) for attribute in parts[0]}
-
-
-def _count_rows(part: Part, index: int, facts: Facts, inputs: Any) -> list[int]:
+def _count_rows(part: Part, index: int, schema: SharedSchema, inputs: Any) -> list[int]:
     with named_errors(part, index):
-        return [sum(block.n_rows for block in _blocks(part, facts, inputs))]
+        return [sum(block.n_rows for block in schema.blocks(part, inputs))]
 
 
 def _joined(parts: list[list[int]]) -> list[int]:

@@ -13,8 +13,9 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+from fairstream.data.dask_types import with_results
 from fairstream.streaming.dask.parts import Part, without_inputs
-from fairstream.streaming.signals import PendingSignal
+from fairstream.streaming.signals import PendingSignal, Stopped
 
 WINDOW = 16
 FAN_IN = 4
@@ -23,10 +24,6 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 Work = Callable[..., Any]
 """Called on a worker with (part, index, *shared, *inputs)."""
 Merge = Callable[[list[Any]], Any]
-
-
-class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
-    """A signal came while a result was waited for."""
 
 
 def reduce_parts(
@@ -115,13 +112,7 @@ def _subtree_width(n_parts: int) -> int:
 
 def futures_of(client: Any, inputs: Any) -> Any:
     """Return the same with every delayed object in it turned into a future; futures stay."""
-    if isinstance(inputs, dict):
-        return {name: futures_of(client, value) for name, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return [futures_of(client, value) for value in inputs]
-    if hasattr(inputs, "__dask_graph__"):
-        return client.compute(inputs)
-    return inputs
+    return with_results(inputs, lambda task: client.compute(task) if hasattr(type(task), "compute") else task)
 
 
 def _threads(client: Any) -> int:

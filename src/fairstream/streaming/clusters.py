@@ -1,0 +1,86 @@
+"""fit_dask: another name for `open_source` and `fit_source` with a client, for code that has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import clone
+
+from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.files.format import PathLike
+from fairstream.streaming.checkpoint import refuse_occupied
+from fairstream.streaming.dask.clients import check_installed, connected
+from fairstream.streaming.dask.partitioning import opened
+from fairstream.streaming.fit import fit_source
+from fairstream.streaming.progress import Progress
+
+
+def fit_dask(
+    estimator: FairStreamingPCA,
+    X: Any,
+    sensitive_features: Any = None,
+    *,
+    sample_weight: Any = None,
+    client: Any = None,
+    partition_rows: int | None = None,
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> FairStreamingPCA:
+    """Open X and fit an estimator on a Dask cluster: another name for `fit_source` with a client.
+
+    Parameters
+    ----------
+    estimator : FairStreamingPCA or FairImagePCA
+        With any solver. What it learned before is forgotten.
+    X : dask array, dask DataFrame, list of delayed objects or futures, path, list of paths, or source
+        Delayed objects and futures yield rows (array, sparse matrix, frame), (rows, labels), or a `Block`.
+        Paths (Parquet by row groups, Zarr and HDF5 by stored chunks, .npy by rows, images by name; other
+        files whole) are opened by the workers, who must see them under the same name. A source that is open
+        already, or a list of them, is cut like a path if it is a `DivisibleSource`, else read by one worker;
+        it must be picklable.
+    sensitive_features : optional
+        As `sensitive` of `open_source`.
+    sample_weight : optional
+        Of a Dask collection, as `weights` of `open_source`; not with solver "power".
+    client : distributed.Client, str or int, optional
+        A client, the address of a scheduler, or a number of local worker processes. None takes the current
+        client or, if there is none, a local cluster for the time of the fit.
+    partition_rows, checkpoint, resume, progress
+        As in `fit_source`.
+    **options
+        Of `open_source`: features, categories, block_size, key, resize, ...
+
+    Returns
+    -------
+    FairStreamingPCA
+        The estimator, fitted. A failed fit leaves it as it was.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from distributed import Client
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = da.from_array(rng.normal(size=(500, 6)), chunks=(100, 6)), rng.integers(0, 2, 500)
+    >>> with Client(processes=False, dashboard_address=":0") as client:
+    ...     pca = fit_dask(FairStreamingPCA(n_components=2), X, sex, client=client)
+    >>> pca.components_.shape
+    (2, 6)
+    """
+    check_installed()
+    refuse_occupied(checkpoint, resume)
+    weights = {} if sample_weight is None else {"weights": sample_weight}
+    sources = opened(X, sensitive_features, {**options, **weights})
+    with connected(client) as running:
+        fitted = fit_source(
+            sources,
+            clone(estimator),
+            client=running,
+            partition_rows=partition_rows,
+            checkpoint=checkpoint,
+            resume=resume,
+            progress=progress,
+        )
+    return estimator.adopt(fitted.learner_, solve=True)

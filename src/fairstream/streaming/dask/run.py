@@ -1,0 +1,45 @@
+"""ClusterFit: a fit that is running on a cluster, what it fits, and how far it has come."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.streaming.checkpoint import Keeper, Standing
+from fairstream.streaming.dask.clients import explained_failures
+from fairstream.streaming.dask.partitioning import Partitioned
+from fairstream.streaming.dask.schema import SharedSchema
+from fairstream.streaming.progress import Progress
+from fairstream.streaming.signals import PendingSignal
+
+
+@dataclass(frozen=True)
+class ClusterFit:
+    """The fit of an estimator on partitioned data, with its checkpoints and its progress if there are any."""
+
+    client: Any
+    estimator: FairStreamingPCA
+    data: Partitioned
+    schema: SharedSchema
+    standing: Standing
+    keeper: Keeper | None
+    progress: Progress | None
+
+    def keeping(self) -> AbstractContextManager[PendingSignal]:
+        """Write a checkpoint at the end, on failure and on a signal; without a keeper do nothing."""
+        return nullcontext(PendingSignal()) if self.keeper is None else self.keeper.keeping(self.standing)
+
+    def failures(self, when: str) -> AbstractContextManager[None]:
+        """Explain what Dask raises if parts of the cluster are gone, and how to resume."""
+        way_on = "" if self.keeper is None or not self.standing.rows else self.keeper.way_on
+        return explained_failures(self.client, f"{when}{way_on}")
+
+    def advanced(self, passes: int = 1, *, always: bool = False) -> None:
+        """Write a checkpoint if one is due, or in any case, and report the rows done in all passes."""
+        if self.keeper is not None:
+            (self.keeper.write if always else self.keeper.write_if_due)(self.standing)
+        if self.progress is not None:
+            n_rows = self.data.n_rows
+            self.progress(self.standing.rows, None if n_rows is None else n_rows * passes)
