@@ -126,7 +126,7 @@ def fit_source(
         raise ValueError("checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out")
     if checkpoint is not None and (estimator.guard or estimator.sample):
         raise ValueError(
-            "a checkpoint would hold the rows that guard and sample keep: leave out checkpoint, or both of them"
+            "a checkpoint would hold the rows that guard and sample keep: leave it out, or both of them"
         )
     keeper = None if checkpoint is None else Keeper(checkpoint, estimator, every)
     with nullcontext() if keeper is None else keeper.locked():
