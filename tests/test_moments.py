@@ -578,7 +578,7 @@ def test_a_sparse_column_that_half_of_the_rows_have_gives_the_dense_moments(rank
     assert principal_angles(*U).max() < 1e-6
     assert dense.total_variance == pytest.approx(sparse.total_variance, rel=1e-9)
     if rank is None:
-        for moment in ("covariance", "gap"):
+        for moment in ("covariance", "second_moment_gap"):
             arguments = () if moment == "covariance" else ("sensitive_feature_0", 1)
             found = [getattr(moments, moment)(*arguments).to_dense() for moments in (dense, sparse)]
             scaled = [matrix / np.outer(lengths, lengths) for matrix in found]

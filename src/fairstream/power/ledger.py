@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.groups import GroupIndex, encode_groups, label_order
+from fairstream.files.format import checked_number, checked_signs
 from fairstream.linalg import FloatArray
+
+_NUMBERS = ("scatter", "open_squares")
+_ARRAYS = ("counts", "means", "open_counts", "open_sums", "shift")
 
 
 class GroupLedger:
@@ -151,6 +156,54 @@ class GroupLedger:
     def total_variance(self) -> float:
         """Return the exact trace of the covariance (1/n) of all rows."""
         return self._scatter() / max(self.count(), 1)
+
+    # Resuming ---------------------------------------------------------------------------------------
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Return header values and arrays (not copied)."""
+        slots = self.index.slots
+        groups = [[a, label, slot] for a, known in slots.items() for label, slot in known.items()]
+        for attribute, label, _ in groups:
+            if not isinstance(label, str | int | float):
+                raise ValueError(
+                    f"the label {label!r} of {attribute!r} cannot be stored: label groups by text or numbers"
+                )
+        header = {name: getattr(self, name) for name in _NUMBERS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        return header | {"attributes": list(slots), "groups": groups}, arrays
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GroupLedger:
+        """Return the ledger that `to_state` described; `fits` and `check_ranges` say whether it is sound."""
+        ledger = cls(0)
+        slots: dict[str, dict[Hashable, int]] = {attribute: {} for attribute in header["attributes"]}
+        for attribute, label, slot in header["groups"]:
+            slots[str(attribute)][label] = int(slot)
+        ledger.index = GroupIndex(slots, 1 + len(header["groups"]))
+        for name in _NUMBERS:
+            setattr(ledger, name, float(header[name]))
+        for name in _ARRAYS:
+            if name in arrays or name != "shift":
+                setattr(ledger, name, np.array(arrays[name]))
+        return ledger
+
+    def fits(self, n_features: int, dtype: np.dtype[Any]) -> bool:
+        """Whether the slots are complete and the arrays have their shapes and types."""
+        n, d = self.index.n_slots, n_features
+        slots = sorted(slot for known in self.index.slots.values() for slot in known.values())
+        expected = {"counts": ((n,), np.int64), "means": ((n, d), np.float64)}
+        expected |= {"open_counts": expected["counts"], "open_sums": expected["means"]}
+        fits = slots == list(range(1, n))
+        for name, (shape, kind) in expected.items():
+            fits &= getattr(self, name).shape == shape and getattr(self, name).dtype == kind
+        return fits and (self.shift is None or (self.shift.shape == (d,) and self.shift.dtype == dtype))
+
+    def check_ranges(self) -> None:
+        """Refuse counts and sums of squares below zero."""
+        for name in ("counts", "open_counts"):
+            checked_signs(getattr(self, name), name)
+        for name in _NUMBERS:
+            checked_number(getattr(self, name), name)
 
     def _scatter(self) -> float:
         """Chan's formula: scatter of the closed rows, of the open ones, and of the two means."""

@@ -43,7 +43,7 @@ from fairstream.data.groups import GroupIndex, encode_groups
 from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
-from fairstream.files.format import checked_number, checked_orthonormal, checked_signs
+from fairstream.files.format import checked_orthonormal, checked_signs
 from fairstream.linalg import FloatArray, in_threads, inner_product, shares
 from fairstream.linalg.bases import project_out_in_place, random_basis
 from fairstream.linalg.products import MAX_SLICE_ROWS, check_values, provisional_origin
@@ -68,7 +68,6 @@ from fairstream.subspace.model import FairSubspace
 STATE_FORMAT = 1
 STILL = 0.01  # how far the last step over the whole data may move a subspace that counts as converged
 STILL_IN_BLOCKS = 0.3  # the same for blocks: fresh rows move even the best subspace, by their sampling error
-_LEDGER_ARRAYS = ("counts", "means", "open_counts", "open_sums", "shift")
 
 
 @dataclass(frozen=True, slots=True)
@@ -611,30 +610,19 @@ class FairPowerMethod:
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything needed to resume later: a header of JSON values, and arrays (not copied)."""
-        ledger = self._ledger
-        slots = ledger.index.slots
-        groups = [[a, label, slot] for a, known in slots.items() for label, slot in known.items()]
-        for attribute, label, _ in groups:
-            if not isinstance(label, str | int | float):
-                raise ValueError(
-                    f"the label {label!r} of {attribute!r} cannot be stored: label groups by text or numbers"
-                )
+        ledger_header, ledger_arrays = self._ledger.to_state()
         header = {
             "format": STATE_FORMAT,
             "options": self.plan.to_header(),
             "declared": self._declared,
-            "attributes": list(slots),
-            "groups": groups,
             "step": self._step,
-            "scatter": ledger.scatter,
-            "open_squares": ledger.open_squares,
             "generator": self._generator.bit_generator.state,
             "convergence": dict(self._moved),
             **self.schema.to_header(),
         }
-        arrays = {name: getattr(ledger, name) for name in _LEDGER_ARRAYS}
-        arrays |= {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U}
-        return header, {name: array for name, array in arrays.items() if array is not None}
+        arrays = {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U}
+        known = {name: array for name, array in arrays.items() if array is not None}
+        return header | ledger_header, ledger_arrays | known
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FairPowerMethod:
@@ -646,26 +634,16 @@ class FairPowerMethod:
         try:
             method = cls(**header["options"])
             method.schema = Schema.from_header(header)
-            ledger = method._ledger
             method._declared, method._step = bool(header["declared"]), operator.index(header["step"])
             method._generator.bit_generator.state = header["generator"]
             moved = header.get("convergence", {})  # files from before it was measured have none
             method._moved = {str(phase): float(sine) for phase, sine in moved.items()}
-            groups = sorted(
-                ((int(slot), str(a), label) for a, label, slot in header["groups"]),
-                key=operator.itemgetter(0),
-            )
-            ledger.enlist(GroupIndex.of(header["attributes"], [(a, label) for _, a, label in groups]))
-            in_slots = [slot for slot, _, _ in groups] == [*range(1, 1 + len(groups))]
-            ledger.scatter, ledger.open_squares = float(header["scatter"]), float(header["open_squares"])
-            for name in _LEDGER_ARRAYS:
-                if name in arrays:
-                    setattr(ledger, name, np.array(arrays[name]))
+            method._ledger = GroupLedger.from_state(header, arrays)
             method._variances = np.array(arrays["variances"])
             method._Q, method._P, method._U = (
                 np.array(arrays[name], order="F") if name in arrays else None for name in ("Q", "P", "U")
             )
-            fits = in_slots and method._fits()
+            fits = method._fits()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise FairstreamFileError(f"power state cannot be read: {error!r}") from error
         if not fits:
@@ -677,11 +655,7 @@ class FairPowerMethod:
 
     def _check_ranges(self) -> None:
         """Refuse counts and variances below zero, and bases that are not orthonormal."""
-        ledger = self._ledger
-        for name in ("counts", "open_counts"):
-            checked_signs(getattr(ledger, name), name)
-        for name in ("scatter", "open_squares"):
-            checked_number(getattr(ledger, name), name)
+        self._ledger.check_ranges()
         checked_signs(self._variances, "variances")
         if self._U is not None:
             checked_orthonormal(self._U.T, "the columns of the unfair basis")
@@ -692,14 +666,8 @@ class FairPowerMethod:
         """Whether the arrays have the shapes and types that the header asks for."""
         plan, ledger = self.plan, self._ledger
         d = plan.n_features
-        n = ledger.index.n_slots
-        small = {"counts": (n,), "open_counts": (n,), "means": (n, d), "open_sums": (n, d)}
-        fits = not ledger.index.is_restricted and (self._U is None) == (self._step < plan.unfair_steps)
-        fits &= all(getattr(ledger, name).shape == shape for name, shape in small.items())
-        fits &= ledger.counts.dtype == ledger.open_counts.dtype == np.int64
-        fits &= ledger.means.dtype == ledger.open_sums.dtype == self._variances.dtype == np.float64
-        fits &= self._variances.shape == (plan.n_components,)
-        fits &= ledger.shift is None or (ledger.shift.shape == (d,) and ledger.shift.dtype == plan.dtype)
+        fits = ledger.fits(d, plan.dtype) and (self._U is None) == (self._step < plan.unfair_steps)
+        fits &= self._variances.shape == (plan.n_components,) and self._variances.dtype == np.float64
         for array in (self._Q, self._P, self._U):
             fits &= array is None or (array.ndim == 2 and array.shape[0] == d and array.dtype == plan.dtype)
         if fits and self._Q is not None and self._U is not None:
