@@ -51,7 +51,7 @@ def test_the_winner_keeps_most_of_all_that_stay_below_the_limit(tuned):
     found, lines = tuned
     within = [candidate for candidate in found.candidates if candidate.leak_bound <= 0.75]
     assert found.chosen.variance == max(candidate.variance for candidate in within)
-    assert any(candidate.leak > 0.9 for candidate in found.candidates)  # some do leak
+    assert any(candidate.leak > 0.75 for candidate in found.candidates)  # some do leak
     assert len(lines) == len(found.candidates)
     assert "Holds: the strongest attacker" in " ".join(found.summary())
 

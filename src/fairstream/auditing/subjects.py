@@ -201,10 +201,11 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
     rows = getattr(result, "n_rows", None)
     settings = dict(getattr(result, "parameters", {}))
     moments = getattr(model, "moments_", None)
+    dithered = bool(getattr(model, "dither", 0.0))  # what is handed on has the noise, so it is audited
     return Subject(
         name=name,
         kind=type(model).__name__,
-        embed=lambda X: np.asarray(result.embed(X), dtype=float),
+        embed=lambda X: np.asarray((model.transform if dithered else result.embed)(X), dtype=float),
         components=_one_matrix(result.components),
         mean=np.asarray(result.mean, dtype=float),
         unfair_basis=_one_matrix(result.unfair_basis),
