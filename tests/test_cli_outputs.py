@@ -11,6 +11,7 @@ from support.command import run
 
 from fairstream import FairStreamingPCA, load, open_source
 from fairstream.cli import main
+from fairstream.cli.demo import CHOICES
 from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputPath, WritingCommand
 from fairstream.streaming.embed import embed_source, erase_source
 
@@ -182,6 +183,7 @@ def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch):
     import pyarrow as pa
 
     monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
+    monkeypatch.setitem(CHOICES, "guard", 0.0)  # what it writes is the claim, not how long it searches
     pq.write_table(pa.table({"mine": [1]}), tmp_path / "adult.parquet")
     before = (tmp_path / "adult.parquet").read_bytes()
     result = run("demo", "--folder", tmp_path, code=1)

@@ -7,7 +7,7 @@ import pytest
 
 from fairstream.auditing.measure import gap_noise as module
 from fairstream.auditing.measure.gap_noise import gap_noise
-from fairstream.auditing.measure.metrics import covariance_gap, mean_gap
+from fairstream.auditing.measure.metrics import mean_gap, second_moment_gap
 
 
 def rows(seed, n_rows=300, n_columns=4):
@@ -19,7 +19,7 @@ def test_observed_gaps_are_those_of_the_metrics():
     Z, codes = rows(0)
     mean, second = gap_noise(Z, codes, n_permutations=5)
     assert mean.observed == pytest.approx(mean_gap(Z, codes == 1))
-    assert second.observed == pytest.approx(covariance_gap(Z, codes == 1))
+    assert second.observed == pytest.approx(second_moment_gap(Z, codes == 1))
 
 
 def test_shuffled_gaps_are_those_of_shuffled_labels():
@@ -27,7 +27,7 @@ def test_shuffled_gaps_are_those_of_shuffled_labels():
     mean, second = gap_noise(Z, codes, n_permutations=2_000)
     rng = np.random.default_rng(5)
     shuffled = [rng.permutation(codes) == 1 for _ in range(2_000)]
-    for found, gap in ((mean, mean_gap), (second, covariance_gap)):
+    for found, gap in ((mean, mean_gap), (second, second_moment_gap)):
         direct = np.quantile([gap(Z, labels) for labels in shuffled], (0.5, 0.95))
         assert found.quantiles == pytest.approx(direct, rel=0.06)
 

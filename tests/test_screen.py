@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fairstream import FairstreamWarning, GroupMoments, frontier, load, solve
+from fairstream.data.schema import Schema
 from fairstream.subspace.screen import ranked_variables, screened_features, standardised_gaps
 
 N = 3_000
@@ -38,7 +39,7 @@ def people(request):
         rng.normal(size=(N, 3)),
     ]
     moments = GroupMoments(10, request.param, sample=400).update(X, {"sex": sex})
-    moments.feature_names, moments.encoding = NAMES, ENCODING
+    moments.schema = Schema(NAMES, ENCODING)
     return X, sex, moments
 
 

@@ -557,7 +557,7 @@ def test_a_stored_estimator_still_knows_how_columns_became_features(tmp_path, so
     fitted = fit_source(source, n_components=1, solver=solver, **how)
     fitted.save(tmp_path / "fit")
     again = load(tmp_path / "fit").subspace_
-    assert again.parameters["encoding"] == source.encoding
+    assert again.schema.encoding == source.encoding
     np.testing.assert_array_equal(again.components, fitted.components_)
 
 

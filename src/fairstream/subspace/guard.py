@@ -40,6 +40,7 @@ PRODUCTS = 400
 RIDGE = 3e-3
 RATE = 0.03
 SCALES = (0.4, 1.0, 2.5)  # of the cosines, in deviations of a score
+LEAST_STEPS = 20
 FLAT = 0.3  # slope at which a search counts as converged
 SPARSE_SHARE = 0.25  # of the cosines that see one or two scores only, as a tree does
 
@@ -172,12 +173,12 @@ class GuardResult:
     components: FloatArray
     objective: FloatArray  # per step, of that step's draw
     adversary: FloatArray  # R2 per step, all attributes together
-    slope: float  # mean gradient of the last tenth of the steps, as a share of that of the first tenth
+    slope: float  # gradient over the last fifth of the steps, as a share of that over the first fifth
 
     @property
     def converged(self) -> bool:
-        """Whether the objective has become nearly flat."""
-        return self.slope < FLAT
+        """Whether the objective has become nearly flat; a few steps cannot tell."""
+        return len(self.objective) >= LEAST_STEPS and self.slope < FLAT
 
 
 def guarded_from(
@@ -315,8 +316,8 @@ def guarded_components(
     V = _outside(U, start)
     momentum, size = np.zeros_like(V), 0.0
     objective, leak = np.zeros(steps), np.zeros(steps)
-    tenth = max(steps // 10, 1)
-    early, late = np.zeros_like(V), np.zeros_like(V)
+    fifth = max(steps // 5, 2)
+    early, late = _MeanGradient(V.shape), _MeanGradient(V.shape)
     for step in range(steps):
         images = Sigma @ V
         variances = np.einsum("ij,ij->j", V, images)
@@ -346,13 +347,34 @@ def guarded_components(
         size = 0.99 * size + 0.01 * float((gradient**2).mean())
         typical = np.sqrt(size / (1.0 - 0.99 ** (step + 1))) + np.finfo(np.float64).tiny
         pace = RATE / np.sqrt(d) * (1.0 + np.cos(np.pi * step / steps)) / typical
-        early += gradient * (step < tenth)
-        late += gradient * (step >= steps - tenth)
+        if step < fifth:
+            early.add(gradient)
+        if step >= steps - fifth:
+            late.add(gradient)
         V = _outside(U, V + pace * momentum)
         if progress is not None:
             progress(step + 1, steps)
-    slope = float(np.linalg.norm(late) / max(np.linalg.norm(early), np.finfo(np.float64).tiny))
+    slope = late.length / max(early.length, np.finfo(np.float64).tiny)
     return GuardResult(_principal_axes(V, Sigma), objective, leak, slope)
+
+
+class _MeanGradient:
+    """The length of a mean gradient, less what the noise of its draws adds to it."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._sum, self._squares, self._number = np.zeros(shape), 0.0, 0
+
+    def add(self, gradient: FloatArray) -> None:
+        """Count one more step."""
+        self._sum += gradient
+        self._squares += float((gradient**2).sum())
+        self._number += 1
+
+    @property
+    def length(self) -> float:
+        squared = float((self._sum**2).sum()) / self._number**2
+        scatter = max(self._squares / self._number - squared, 0.0) / max(self._number - 1, 1)
+        return float(np.sqrt(max(squared - scatter, 0.0)))
 
 
 def _outside(U: FloatArray, A: FloatArray) -> FloatArray:

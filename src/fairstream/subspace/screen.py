@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.schema import Schema
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Screen
@@ -43,7 +42,7 @@ def ranked_variables(moments: GroupMoments) -> list[tuple[str, slice, float]]:
     A variable is a column of the table that the rows came from; without one it is a feature.
     """
     gaps = standardised_gaps(moments)
-    variables = Schema(moments.feature_names, moments.encoding).variables() or {
+    variables = moments.schema.variables() or {
         f"feature {j}": slice(j, j + 1) for j in range(moments.n_features)
     }
     ranked = [(name, columns, float(gaps[columns].max(initial=0.0))) for name, columns in variables.items()]
