@@ -37,6 +37,7 @@ PUBLIC = {
     "open_like",
     "open_source",
     "solve",
+    "tune",
     "unfair_basis",
 }
 

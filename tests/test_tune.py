@@ -6,7 +6,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from fairstream import FairstreamWarning, GroupMoments
-from fairstream.auditing.tune import _places, tune
+from fairstream.auditing.tuning import _places, tune
 
 KEY = b"a secret of more than sixteen bytes"
 QUICK = {"attack": "standard", "dithers": (0.0, 0.3, 0.8), "n_components": 3}

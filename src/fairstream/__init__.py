@@ -52,19 +52,20 @@ __all__ = [
     "open_like",
     "open_source",
     "solve",
+    "tune",
     "unfair_basis",
 ]
 
 if typing.TYPE_CHECKING:
-    from fairstream.auditing import audit
+    from fairstream.auditing import audit, tune
 else:
 
     def __getattr__(name: str) -> object:
         # An audit imports scikit-learn's classifiers, a third of a second that no fit should wait for.
-        if name == "audit":
-            from fairstream.auditing import audit
+        if name in ("audit", "tune"):
+            from fairstream import auditing
 
-            return audit
+            return getattr(auditing, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

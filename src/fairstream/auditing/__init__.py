@@ -8,5 +8,6 @@ from fairstream.auditing.audit_report import AuditReport
 from fairstream.auditing.measure.probes import probe, run_probes
 from fairstream.auditing.report import Estimate, ProbeResult
 from fairstream.auditing.run import audit
+from fairstream.auditing.tuning import Tuned, tune
 
-__all__ = ["AuditReport", "Estimate", "ProbeResult", "audit", "probe", "run_probes"]
+__all__ = ["AuditReport", "Estimate", "ProbeResult", "Tuned", "audit", "probe", "run_probes", "tune"]
