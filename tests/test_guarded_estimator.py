@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
+from support.command import run
 
 from fairstream import FairImagePCA, FairStreamingPCA, FairstreamWarning, load
 from fairstream.subspace.dither import KEY_VARIABLE
@@ -155,3 +156,29 @@ def test_no_file_holds_the_key(shapes, tmp_path, monkeypatch):
     for name in ("estimator", "model"):
         assert KEY not in (tmp_path / name).read_bytes()
     np.testing.assert_array_equal(load(tmp_path / "estimator").transform(X), pca.transform(X))
+
+
+# On the command line --------------------------------------------------------------------------------
+
+
+def test_the_command_line_screens_guards_and_dithers(shapes, tmp_path, monkeypatch):
+    X, group = shapes
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, group)))
+    (tmp_path / "key").write_bytes(KEY)
+    labels = ["-s", f"group={tmp_path / 'labels.txt'}"]
+    data, moments, model = tmp_path / "x.npy", tmp_path / "m.moments", tmp_path / "m.safetensors"
+    asked = ["-k", "2", "--constraint", "none", "--guard", "2"]
+    run("moments", data, *labels, "--sample", "500", "-o", moments)
+    assert "treat this as row-level data" in run("inspect", moments).stdout
+    run("solve", moments, *asked, "-o", model)
+    assert load(model).is_guarded
+    run("fit", data, *labels, *asked, "--screen", "1", "-o", model)
+    assert load(model).parameters["n_screened"] == 1
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    refused = run("transform", model, data, "-o", tmp_path / "z.npy", "--dither", "0.3", code=1)
+    assert KEY_VARIABLE in refused.stderr
+    noisy = ["--dither", "0.3", "--dither-key", tmp_path / "key"]
+    run("transform", model, data, "-o", tmp_path / "z.npy", *noisy)
+    expected = load(model).embed(X, dither=0.3, key=KEY)
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), expected)

@@ -18,6 +18,7 @@ from fairstream.cli.options import (
     output_option,
     pair,
     reading_options,
+    screen_choice,
     solving_options,
     unfair_numbers,
 )
@@ -85,6 +86,9 @@ def fit(
     n_unfair: tuple[str, ...],
     constraint: str,
     directions: str,
+    screen: str | None,
+    guard: float,
+    keep_target: float,
     channels: str,
     solver: str,
     rank: int | None,
@@ -109,6 +113,9 @@ def fit(
         "n_unfair": unfair_numbers(n_unfair),
         "constraint": constraint,
         "directions": directions,
+        "screen": screen_choice(screen),
+        "guard": guard,
+        "keep_target": keep_target,
         "solver": solver,
         "rank": rank,
     }
@@ -170,14 +177,22 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
 @reading_options
 @encoding_options
 @rank_option
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="ROWS",
+    help="Also keep about so many rows of each group, for --guard. The file then holds row-level data.",
+)
 @output_option("The moments file to write.", MOMENTS)
 @as_json
-def moments(data: Path, rank: int | None, output: Path, as_json: bool, **reading: Any) -> None:
+def moments(
+    data: Path, rank: int | None, sample: int | None, output: Path, as_json: bool, **reading: Any
+) -> None:
     """Collect the group moments of DATA, to be merged with others and solved later."""
     with progress_on_terminal("moments") as progress:
         source = LabelCount(open_data(data, **reading))
-        collected = collect_moments(source, rank=rank, progress=progress)
-    collected.save(output)
+        collected = collect_moments(source, rank=rank, sample=sample, progress=progress)
+    collected.save(output, with_sample=sample is not None)
     facts = {"moments": str(output), **collected.describe()}
     answer({**facts, "rows_without_label": source.unlabelled}, as_json)
 
@@ -194,7 +209,7 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
             merged.merge(load_moments(file))
         except ValueError as error:
             raise click.ClickException(f"{file} does not go with {files[0]}: {error}") from error
-    merged.save(output)
+    merged.save(output, with_sample=merged.sample is not None)
     answer({"moments": str(output), **merged.describe()}, as_json)
 
 
@@ -209,12 +224,22 @@ def solve(
     n_unfair: tuple[str, ...],
     constraint: str,
     directions: str,
+    screen: str | None,
+    guard: float,
+    keep_target: float,
     output: Path,
     as_json: bool,
 ) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
     subspace = solve_moments(
-        load_moments(file), n_components, unfair_numbers(n_unfair), constraint, directions
+        load_moments(file),
+        n_components,
+        unfair_numbers(n_unfair),
+        constraint,
+        directions,
+        screen=screen_choice(screen),
+        guard=guard,
+        keep_target=keep_target,
     )
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

@@ -100,6 +100,40 @@ solving_options = apply_options(
     ),
     click.option("--constraint", type=click.Choice(CONSTRAINTS), default="all", show_default=True),
     click.option("--directions", type=click.Choice(DIRECTIONS), default="absolute", show_default=True),
+    click.option(
+        "--screen",
+        metavar="N|LIMIT|NAMES",
+        help="Columns that no component may use: the N that tell groups apart best, all above a LIMIT such "
+        "as 0.5, or NAMES with commas.",
+    ),
+    click.option(
+        "--guard",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="Price of what a nonlinear attacker reads; 1 or 3 are usual, with --constraint none.",
+    ),
+    click.option(
+        "--keep-target",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="With --guard: price of what is read of the target (numbers), to be kept.",
+    ),
+)
+dither_options = apply_options(
+    click.option(
+        "--dither",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        show_default=True,
+        help="Add noise of this share of each score's deviation, the same for the same row.",
+    ),
+    click.option(
+        "--dither-key",
+        type=InputPath(),
+        help="File with the secret key of the noise.  [default: $FAIRSTREAM_DITHER_KEY]",
+    ),
 )
 
 
@@ -157,6 +191,24 @@ def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
         raise click.BadParameter(
             f"{' '.join(values)!r}: give M, or ATTRIBUTE=M once per attribute", param_hint="-m"
         ) from None
+
+
+def screen_choice(text: str | None) -> int | float | list[str] | None:
+    """Return what --screen asks for: a number of columns, a limit, or names.
+
+    Examples
+    --------
+    >>> screen_choice("3"), screen_choice("0.5"), screen_choice("sex,relationship")
+    (3, 0.5, ['sex', 'relationship'])
+    """
+    if text is None:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def pair(text: str | None, option: str = "") -> int | tuple[int, int] | None:

@@ -99,6 +99,10 @@ class RowSample:
         arrays = [self._hashes, self._weights, self._X, self._target, *self._groups.values()]
         return sum(int(array.nbytes) for array in arrays if array is not None)
 
+    def describe(self) -> str:
+        """Return what a reader of a file must know of it."""
+        return f"{len(self):,} sampled rows, {self.size:,} a group at most: treat this as row-level data"
+
     def update(
         self,
         X: Matrix,

@@ -289,6 +289,7 @@ class GroupMoments(Storable):
             "lost_energy": self.lost_energy,
             "groups": plain_counts(self.group_counts),
             "caution": row_level_caution(self.group_counts, self.n_rows),
+            **({} if self._sample is None else {"sample": self._sample.describe()}),
         }
 
     def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

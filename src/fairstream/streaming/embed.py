@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -17,6 +18,7 @@ from fairstream.files.format import PathLike, atomic_file
 from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
 from fairstream.subspace.channels import ChannelSubspaces
+from fairstream.subspace.dither import DitherKey
 from fairstream.subspace.model import FairSubspace
 
 _MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
@@ -60,7 +62,13 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
 
 
 def embed_source(
-    model: Model, source: BlockSource, path: PathLike, *, progress: Progress | None = None
+    model: Model,
+    source: BlockSource,
+    path: PathLike,
+    *,
+    dither: float = 0.0,
+    key: DitherKey = None,
+    progress: Progress | None = None,
 ) -> int:
     """Write the fair coordinates of all rows of a source to a file; return how many rows.
 
@@ -71,19 +79,27 @@ def embed_source(
     path : path
         Ends in .npy, .csv or .parquet (the last two need the `tables` extra); appears only when complete.
         Must not be, or lie within, what the source was opened from.
+    dither, key
+        As in `FairSubspace.embed`.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
     """
     names = [f"component_{j}" for j in range(model.n_components)]
-    return _write(model.embed, source, path, names, progress)
+    return _write(partial(model.embed, dither=dither, key=key), source, path, names, progress)
 
 
 def erase_source(
-    model: Model, source: BlockSource, path: PathLike, *, progress: Progress | None = None
+    model: Model,
+    source: BlockSource,
+    path: PathLike,
+    *,
+    dither: float = 0.0,
+    key: DitherKey = None,
+    progress: Progress | None = None,
 ) -> int:
     """Write all rows of a source without their unfair part to a file; parameters as in `embed_source`."""
     names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]
-    return _write(model.erase, source, path, names, progress)
+    return _write(partial(model.erase, dither=dither, key=key), source, path, names, progress)
 
 
 def _write(
