@@ -232,3 +232,12 @@ def test_splits_and_cross_validation_slice_both_alike(people):
             pipeline, X, (sex == "m"), params={"sensitive_features": sex}, error_score="raise", cv=3
         )
     assert len(scores["test_score"]) == 3
+
+
+def test_dask_collections_are_refused_by_the_estimators_with_the_way_out(people):
+    dd = pytest.importorskip("dask.dataframe")
+    X, sex = people
+    rows, labels = dd.from_pandas(X, npartitions=2), dd.from_pandas(sex, npartitions=2)
+    for pair in ((rows, labels), (rows, sex), (X, labels), (X, {"sex": labels})):
+        with pytest.raises(ValueError, match=r"is a Dask collection: fit_source\(open_source"):
+            FairStreamingPCA(1).fit(pair[0], sensitive_features=pair[1])

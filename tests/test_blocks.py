@@ -186,3 +186,9 @@ def test_groups_of_another_index_are_found_where_they_live_here():
     here = GroupIndex().with_labels({"sex": ["m", "f"], "race": [1, 2]})
     there = GroupIndex().with_labels({"race": [2, 1]}).with_labels({"sex": ["f"]})
     assert here.places_of(there) == [0, 4, 3, 2]
+
+
+def test_float_labels_that_rounding_has_merged_are_refused():
+    labels = np.array([2.0**53, 2.0**53 + 2, np.nan])
+    with pytest.raises(ValueError, match=r"floats of 2\*\*53 or more"):
+        encode_groups(labels, 3)

@@ -379,3 +379,15 @@ def test_power_fits_of_difficult_data_are_not_taken_for_forged(tmp_path, dtype):
             assert load(tmp_path / "a").n_samples_seen_ == estimator.n_samples_seen_
         estimator.subspace_.save(tmp_path / "a")
         assert load(tmp_path / "a").n_rows == 170
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+def test_second_moments_that_are_not_symmetric_are_refused(tmp_path, rank):
+    rng = np.random.default_rng(0)
+    moments = GroupMoments(9, rank).update(rng.normal(size=(200, 9)), {"s": ["a", "b"] * 100})
+    header, arrays = moments.to_state()
+    cores = arrays["cores"].copy()
+    cores[0, 0, 1] *= 1.5
+    persist.write_file(tmp_path / "m", moments.kind, header, {**arrays, "cores": cores})
+    with pytest.raises(FairstreamFileError, match="not symmetric"):
+        load(tmp_path / "m")

@@ -145,3 +145,10 @@ def test_a_masked_array_is_refused_everywhere():
         enter(masked.filled(0.0))
         with pytest.raises(ValueError, match=r"masked array.*np\.ma\.filled"):
             enter(masked)
+
+
+def test_masked_weights_are_refused():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    weights = np.ma.masked_greater(np.arange(30.0), 20)
+    with pytest.raises(ValueError, match="sample_weight is a masked array"):
+        FairStreamingPCA(1, constraint="none").fit(X, sample_weight=weights)

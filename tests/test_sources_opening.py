@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -101,3 +102,10 @@ def test_sources_need_no_extra_for_arrays():
     code += "import numpy; import fairstream.data as s; print(next(iter(s.open_source(numpy.eye(3)))).n_rows)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.stdout.strip() == "3", ran.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "p.csv")
+    with pytest.raises(ValueError, match=r"p\.csv is no regular file"):
+        open_source(tmp_path / "p.csv", sensitive=["sex"])

@@ -326,6 +326,11 @@ def _encode_column(name: str, values: NDArray[Any]) -> GroupColumn:
         unique, inverse = np.unique(values, return_inverse=True)
         codes, labels = inverse.astype(np.intp, copy=False).ravel(), [value.item() for value in unique]
     known = sorted((label for label in labels if not _is_unknown(label)), key=label_order)
+    if any(isinstance(label, float) and np.inf > abs(label) >= 2**53 for label in known):
+        raise ValueError(
+            f"sensitive_features[{name!r}] holds floats of 2**53 or more, which cannot be told from their "
+            'neighbours: pass integers (dtype "Int64" if some are missing) or text'
+        )
     if len(known) > MAX_GROUPS:
         raise ValueError(
             f"sensitive_features[{name!r}] has {len(known):,} different labels, at most {MAX_GROUPS:,} are "

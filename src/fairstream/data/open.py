@@ -187,6 +187,8 @@ def _kind_of_path(path: Path) -> str:
         raise FileNotFoundError(f"{text} does not exist: check the path")
     if path.is_dir():
         return _kind_of_folder(path)
+    if not path.is_file():  # a pipe would be waited for, a device read without end
+        raise ValueError(f"{text} is no regular file: write its contents to one first")
     if last not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)
         raise ValueError(f"{text} ends in {last or 'nothing'!r}: rename it, or open one of {known}")

@@ -12,7 +12,7 @@ from fairstream.files.format import Arrays, Header, checked
 from fairstream.linalg import FloatArray, SymmetricOperator, plus_rank_one
 from fairstream.linalg.memory import refuse_beyond_memory
 from fairstream.linalg.products import DenseRows
-from fairstream.moments.scatter import Increment, chan_weights, check_variances
+from fairstream.moments.scatter import Increment, chan_weights, check_symmetric, check_variances
 
 
 class ExactScatter:
@@ -136,6 +136,7 @@ class ExactScatter:
         cores, (n_slots, d) = arrays["cores"], arrays["means"].shape
         checked(cores.dtype == np.float64, "cores and header")
         checked(cores.shape == (n_slots, d, d), "cores and features")
+        check_symmetric(cores)
         check_variances(np.diagonal(cores, axis1=1, axis2=2), arrays, header)
         exact = cls.__new__(cls)
         exact.cores = cores

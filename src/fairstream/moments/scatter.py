@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked_signs
 from fairstream.linalg import FloatArray, SymmetricOperator
 from fairstream.linalg.products import CentredRows, DenseRows
@@ -107,6 +108,13 @@ def chan_weights(n: FloatArray, b: FloatArray) -> FloatArray:
     """Return n b / (n + b), with 0 for 0 / 0."""
     total = n + b
     return n * b / np.where(total > 0, total, 1.0)
+
+
+def check_symmetric(cores: FloatArray) -> None:
+    """Refuse cores that are not symmetric, one matrix at a time."""
+    for core in cores:
+        if np.abs(core - core.T).max(initial=0.0) > 1e-6 * np.abs(core).max(initial=0.0):
+            raise FairstreamFileError("a second-moment matrix is not symmetric: write the file again")
 
 
 def check_variances(variances: NDArray[Any], arrays: Arrays, header: Header) -> None:

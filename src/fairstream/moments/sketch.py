@@ -30,7 +30,7 @@ from fairstream.linalg import (
 from fairstream.linalg.bases import is_orthonormal
 from fairstream.linalg.memory import refuse_beyond_memory
 from fairstream.linalg.products import CentredRows, DenseRows
-from fairstream.moments.scatter import Increment, chan_weights, check_variances
+from fairstream.moments.scatter import Increment, chan_weights, check_symmetric, check_variances
 
 REORTHONORMALISE_EVERY = 32  # cuts
 MANY_SLOTS = 16
@@ -298,6 +298,7 @@ class SketchedScatter:
             raise FairstreamFileError(
                 "the rows of the sketch's basis are not orthonormal: write the file again"
             )
+        check_symmetric(cores)
         check_variances(arrays["energy"], arrays, header)
         check_variances(np.diagonal(cores, axis1=1, axis2=2), arrays, header)
         sketch.cuts = cuts

@@ -570,6 +570,8 @@ def _checked_weights(sample_weight: Any, X: Matrix, dtype: np.dtype[Any]) -> Flo
     """Return the weights as float64, None if there are none; with them no sum over X may overflow."""
     if sample_weight is None:
         return None
+    if isinstance(sample_weight, np.ma.MaskedArray):
+        raise ValueError("sample_weight is a masked array: fill in what is masked, with 0 to leave a row out")
     n_rows = X.shape[0]
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n_rows,):
