@@ -238,3 +238,12 @@ def test_a_fit_on_workers_counts_rows_without_a_label_too():
     X = np.random.default_rng(0).normal(size=(120, 4))
     fitted = FairStreamingPCA(2).fit(X, sensitive_features={"sex": sex})
     assert _unlabelled(fitted) == {"sex": 40}
+
+
+def test_an_output_that_the_input_pattern_would_match_is_refused(tmp_path):
+    from fairstream.files.outputs import check_apart
+
+    (tmp_path / "1.parquet").write_bytes(b"")
+    with pytest.raises(ValueError, match="matches the input"):
+        check_apart(tmp_path / "2.parquet", [tmp_path / "*.parquet"])
+    check_apart(tmp_path / "2.csv", [tmp_path / "*.parquet"])  # the control

@@ -85,6 +85,9 @@ RULES = (
         r"has \1: name one of these, or pass --option 'delimiter=;' if that separates its columns",
         r"has \1: name one of these",
     ),
+    Rule(r"leave it out with features=\[\.\.\.\]", "leave it out of --features", "leave it out", _TO_ENCODE),
+    Rule(r"save subspace_, which leaves", "write a model with fairstream solve or fit, which leaves"),
+    Rule(r"checkpoint=('(?:[^'\\]|\\.)*') is in use", r"the checkpoint folder \1 is in use"),
     Rule(r"name them with features=\[\.\.\.\]", "name them with --features", "choose other data"),
     Rule(r"pass it as encoding=\.\.\.", "encode it with --like", "open it like the model's"),
     # Images

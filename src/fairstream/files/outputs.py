@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Collection, Iterable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 from fairstream.files.format import PathLike, stored_kind
@@ -27,7 +28,7 @@ def check_apart(output: PathLike, inputs: Iterable[PathLike]) -> None:
     Traceback (most recent call last):
     ValueError: new.csv lies within the input .: writing it would change what is read; name a file elsewhere
     """
-    target = Path(output)
+    target, inputs = Path(output), [*inputs]
     for path in _existing(inputs):
         if _same(target, path):
             which = "is also an input" if str(target) == str(path) else f"is the input {path}"
@@ -35,6 +36,12 @@ def check_apart(output: PathLike, inputs: Iterable[PathLike]) -> None:
         if path.is_dir() and _within(target, path):
             raise ValueError(
                 f"{target} lies within the input {path}: writing it would change what is read; name a file "
+                "elsewhere"
+            )
+    for pattern in (path for path in inputs if not Path(path).exists()):
+        if fnmatch(os.path.abspath(target), os.path.abspath(pattern)):
+            raise ValueError(
+                f"{target} matches the input {pattern}: it would be read with it next time; name a file "
                 "elsewhere"
             )
 
