@@ -107,5 +107,5 @@ def test_sources_need_no_extra_for_arrays():
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
     os.mkfifo(tmp_path / "p.csv")
-    with pytest.raises(ValueError, match=r"p\.csv is no regular file"):
+    with pytest.raises(ValueError, match=r"p\.csv is not a regular file"):
         open_source(tmp_path / "p.csv", sensitive=["sex"])

@@ -188,7 +188,7 @@ def _kind_of_path(path: Path) -> str:
     if path.is_dir():
         return _kind_of_folder(path)
     if not path.is_file():  # a pipe would be waited for, a device read without end
-        raise ValueError(f"{text} is no regular file: write its contents to one first")
+        raise ValueError(f"{text} is not a regular file: write its contents to one first")
     if last not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)
         raise ValueError(f"{text} ends in {last or 'nothing'!r}: rename it, or open one of {known}")
