@@ -605,8 +605,10 @@ def test_categories_that_were_listed_are_not_reported():
 @pytest.mark.parametrize("encoded", [False, True], ids=["text", "dictionary"])
 @pytest.mark.parametrize("categories", [None, {"work": CATEGORIES}], ids=["learned", "given"])
 def test_string_views_are_read_as_text(encoded, categories):
-    if not hasattr(pa, "string_view"):
-        pytest.skip("this pyarrow has no string views")
+    try:
+        pa.array(["a"]).cast(pa.string_view())
+    except (AttributeError, pa.ArrowNotImplementedError):
+        pytest.skip("this pyarrow makes no string views")
     table = TABLE
     for name in ("work", "sex"):
         views = table.column(name).combine_chunks().cast(pa.string_view())
