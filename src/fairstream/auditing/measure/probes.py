@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
-from scipy.stats import rankdata
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
@@ -31,6 +30,7 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 from sklearn.svm import SVC
 from threadpoolctl import ThreadpoolController
 
+from fairstream.auditing.measure.auc import auc_influence
 from fairstream.auditing.report import Estimate, ProbeResult
 
 FloatArray = NDArray[np.floating[Any]]
@@ -153,21 +153,7 @@ def auc_with_variance(scores: FloatArray, codes: NDArray[np.intp]) -> tuple[floa
     >>> auc_with_variance(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))[0]
     0.75
     """
-    columns = scores[:, None] if scores.ndim == 1 else scores
-    targets = [1] if scores.ndim == 1 else range(columns.shape[1])
-    influence = np.zeros(len(codes))
-    total = 0.0
-    for column, target in zip(columns.T, targets, strict=True):
-        positive = codes == target
-        n_pos, n_neg = int(positive.sum()), int((~positive).sum())
-        ranks = rankdata(column)
-        # The share of the other side that each row is ranked rightly against: DeLong's placement values.
-        wins = np.empty(len(codes))
-        wins[positive] = (ranks[positive] - rankdata(column[positive])) / n_neg
-        wins[~positive] = 1 - (ranks[~positive] - rankdata(column[~positive])) / n_pos
-        auc = float(wins[positive].mean())
-        influence += np.where(positive, (wins - auc) / n_pos, (wins - auc) / n_neg) / columns.shape[1]
-        total += auc / columns.shape[1]
+    total, influence = auc_influence(scores, codes)
     variance = float(influence @ influence) * len(codes) / (len(codes) - 1)
     # Perfect separation has no visible variance; assume at least that of one misranked pair.
     smallest = 1 / (4 * len(codes) ** 2)
