@@ -54,7 +54,7 @@ def audit_file(path: Path, d: int, probes: list[str]) -> dict[str, float]:
     model = FairStreamingPCA(10, n_unfair=4).fit(X, sensitive_features={"sex": np.array(["f", "m"])[sex]})
     del X
     started = time.perf_counter()
-    report = audit(model, open_source(path, sensitive=["sex"]), probes=probes)
+    report = audit(model, open_source(path, sensitive_features=["sex"]), probes=probes)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"rows": report.data.n_rows, "seconds": round(seconds, 1), "peak_megabytes": round(peak / 1e6)}

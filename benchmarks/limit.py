@@ -114,7 +114,7 @@ def power(quick: bool) -> Ratios:
     for dtype in ("uint8", "float32"):
         X, groups = rows_of(dtype, piece), halves(piece)
         method = FairPowerMethod(
-            D, K, n_unfair=M, block_size=(64, b), power_steps=(1, 99), random_state=0, dtype=np.float32
+            D, K, n_unfair=M, step_rows=(64, b), power_steps=(1, 99), random_state=0, dtype=np.float32
         )
         method.update(X[:64], {"group": groups["group"][:64]})
 
@@ -134,7 +134,7 @@ def read(quick: bool) -> Ratios:
     for dtype in ("uint8", "float32"):
         X, groups = rows_of(dtype, b), halves(b)
         method = FairPowerMethod(
-            D, M, n_unfair=M, block_size=b, power_steps=99, random_state=0, dtype=np.float32
+            D, M, n_unfair=M, step_rows=b, power_steps=99, random_state=0, dtype=np.float32
         )
         method.update(X, groups)
         plain = lambda: X.nbytes / seconds(lambda: X.sum())  # noqa: E731, B023
@@ -181,7 +181,7 @@ def images(quick: bool) -> Ratios:
     answer = []
     for name, mode, block_size, options, least in settings[1 if quick else 0 :]:  # the first takes minutes
         if options["solver"] == "power":
-            options |= {"block_size": (n // 4, n // 4), "power_steps": (1, 2), "random_state": 0}
+            options |= {"step_rows": (n // 4, n // 4), "power_steps": (1, 2), "random_state": 0}
         source = open_source(archive, names=celeba_names(archive, n), mode=mode, block_size=block_size)
         labels = halves(n)["group"]
         blocks = [block.X for block in source]
@@ -287,10 +287,10 @@ def contender(name: str, path: str, block: int, k: int) -> dict[str, float]:
         IncrementalPCA(2).partial_fit(X[:8])
         learn = lambda rows: model.partial_fit(X[rows])  # noqa: E731
     else:
-        options = {} if name == "sketch" else {"block_size": len(X) // 4, "power_steps": (1, 3)}
+        options = {} if name == "sketch" else {"step_rows": len(X) // 4, "power_steps": (1, 3)}
         model = FairStreamingPCA(k, solver=name, random_state=0, **options)
         learn = lambda rows: model.partial_fit(X[rows], sensitive_features=labels[rows])  # noqa: E731
-        warm = {"block_size": 4, "power_steps": 1} if name == "power" else {"rank": 4}
+        warm = {"step_rows": 4, "power_steps": 1} if name == "power" else {"rank": 4}
         FairStreamingPCA(2, solver=name, **warm).partial_fit(X[:8], sensitive_features=np.arange(8) % 2)
 
     def fit() -> None:
@@ -305,7 +305,7 @@ def growing(name: str, times: int) -> dict[str, float]:
     """Fit `times` times 1,024 rows, taken again and again from the same place."""
     X, groups = rows_of("uint8", 512), halves(512)
     learner: Any = (
-        FairPowerMethod(D, 50, block_size=512, power_steps=(1, 999), random_state=0, dtype=np.float32)
+        FairPowerMethod(D, 50, step_rows=512, power_steps=(1, 999), random_state=0, dtype=np.float32)
         if name == "power"
         else GroupMoments(D, 64, np.float32)
     )

@@ -86,11 +86,13 @@ def memory(field):
 data, labels, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
 # A first small fit loads and warms up everything that is not the data's: that is the interpreter's share.
 rng = np.random.default_rng(0)
-warm = open_source(rng.normal(size=(64, 32)).astype(np.float32), sensitive={"sex": rng.integers(0, 2, 64)})
+warm = open_source(
+    rng.normal(size=(64, 32)).astype(np.float32), sensitive_features={"sex": rng.integers(0, 2, 64)}
+)
 fit_source(warm, n_components=2, solver="sketch", rank=8).components_
 Path("/proc/self/clear_refs").write_text("5")  # the peak so far, of importing, is forgotten
 before = memory("VmRSS")
-source = Timed(open_source(data, sensitive={"sex": np.load(labels, mmap_mode="r")}))
+source = Timed(open_source(data, sensitive_features={"sex": np.load(labels, mmap_mode="r")}))
 started, cpu = time.perf_counter(), time.process_time()
 fitted = fit_source(source, n_components=10, n_unfair=2, solver="sketch", rank=rank)
 pass_seconds = time.perf_counter() - started

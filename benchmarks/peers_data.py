@@ -98,7 +98,7 @@ class WorkloadData:
             return open_images(self._names()[: self.n_rows], groups[: self.n_rows], block_size)
         path = self.folder / ("X.npz" if self.sparse else "X.npy")
         labels = {ATTRIBUTE: np.load(self.folder / "groups.npy")}
-        return FirstRows(open_source(path, sensitive=labels, block_size=block_size), self.n_rows)
+        return FirstRows(open_source(path, sensitive_features=labels, block_size=block_size), self.n_rows)
 
     def blocks(self, block_size: int) -> Iterator[tuple[Any, np.ndarray]]:
         """Yield the rows and groups in floating point, for peers that take arrays."""
@@ -174,7 +174,7 @@ class TinyData:
         return not self.sparse
 
     def source(self, block_size: int | None = None) -> Any:
-        return open_source(self.X, sensitive={ATTRIBUTE: self.groups}, block_size=block_size)
+        return open_source(self.X, sensitive_features={ATTRIBUTE: self.groups}, block_size=block_size)
 
     def blocks(self, block_size: int) -> Iterator[tuple[Any, np.ndarray]]:
         yield self.X, self.groups
@@ -213,7 +213,7 @@ def open_images(names: list[str], groups: np.ndarray, block_size: int | None) ->
     images = folder / "img_align_celeba"
     return open_source(
         images if images.is_dir() else images.with_suffix(".zip"),
-        sensitive={ATTRIBUTE: groups},
+        sensitive_features={ATTRIBUTE: groups},
         names=names,
         mode="grey",
         block_size=block_size,

@@ -178,7 +178,7 @@ def ours(solver: str) -> Fit:
 
         parameters: dict[str, Any] = {"n_components": k, "n_unfair": m, "solver": solver}
         if solver == "power":  # one pass: ten steps for each of the two phases
-            parameters |= {"block_size": data.n_rows // 20, "random_state": 0}
+            parameters |= {"step_rows": data.n_rows // 20, "random_state": 0}
         fitted = fit_source(data.source(), **parameters)
         return linear(fitted.components_, fitted.mean_)
 

@@ -74,12 +74,12 @@ def fit(d: int, k: int, m: int, block_rows: int, dtype: str) -> dict[str, float]
             method.update(block, {"sex": sex})
 
     # A small fit first: libraries, BLAS buffers and the row buffer are there before the measurement.
-    stream(FairPowerMethod(d, 1, n_unfair=1, block_size=8, power_steps=1, dtype=dtype), 512)
+    stream(FairPowerMethod(d, 1, n_unfair=1, step_rows=8, power_steps=1, dtype=dtype), 512)
     forget_peak()
     before = resident_bytes("VmRSS")
     started = time.perf_counter()
     method = FairPowerMethod(
-        d, k, n_unfair=m, block_size=block_rows, power_steps=STEPS, random_state=0, dtype=dtype
+        d, k, n_unfair=m, step_rows=block_rows, power_steps=STEPS, random_state=0, dtype=dtype
     )
     stream(method, block_rows * sum(STEPS))
     assert method.steps_done == STEPS

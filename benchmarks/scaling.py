@@ -111,7 +111,7 @@ def write_rows(path: Path, workload: Workload, n_rows: int) -> None:
 def first_rows(path: Path, n_rows: int) -> Any:
     """Open the first rows of the file, in two groups."""
     whole: Any = open_source(path)
-    labelled: Any = open_source(path, sensitive={"group": np.arange(whole.n_rows) % 2})
+    labelled: Any = open_source(path, sensitive_features={"group": np.arange(whole.n_rows) % 2})
     return labelled.part(0, n_rows)
 
 

@@ -138,7 +138,7 @@ def power(faces: Faces, mode: str, attribute: str, m: int, b: int, *, passes: in
             channel.stop - channel.start,
             k,
             n_unfair=m,
-            block_size=(b, B),
+            step_rows=(b, B),
             power_steps=steps,
             groups={attribute: (False, True)},
             on_empty_group="zero",

@@ -47,7 +47,7 @@ def unfair_error(stream: SyntheticStream, b: int, steps: int, *, reuse: bool = F
         1,
         n_unfair=N_UNFAIR,
         constraint="covariance",
-        block_size=None if reuse else (b, b),
+        step_rows=None if reuse else (b, b),
         power_steps=(steps, 1),
         random_state=stream.seed,
     )
@@ -131,7 +131,7 @@ def learner(blocks: tuple[int, int], steps: tuple[int, int]):
             stream.n_features,
             1,
             constraint="covariance",
-            block_size=blocks,
+            step_rows=blocks,
             power_steps=steps,
             groups={"group": (0, 1)},
             on_empty_group="zero",  # as the paper prints it: a block has exactly as many rows as planned
@@ -152,7 +152,7 @@ def planned_run(quick: bool, eps: float = 0.1, delta: float = 0.5) -> dict:
     truth = stream.population(1, 1, "covariance")
     runs = []
     for fewer in (1e5, 1e3) if quick else (3e6, 1e6, 3e5, 1e5, 1e4, 1e2, 1):
-        blocks = tuple(max(2, math.ceil(n / fewer)) for n in plan.block_size)
+        blocks = tuple(max(2, math.ceil(n / fewer)) for n in plan.step_rows)
         trials = 6 if fewer == 1 else 10 if fewer == 1e2 else 200
         started = time.perf_counter()
         check = pafo_check(
@@ -176,7 +176,7 @@ def planned_run(quick: bool, eps: float = 0.1, delta: float = 0.5) -> dict:
         )
     return {
         "promise": {"eps_optimality": eps, "eps_fairness": eps, "delta": delta},
-        "block_size": plan.block_size,
+        "step_rows": plan.step_rows,
         "power_steps": plan.power_steps,
         "rows": plan.n_rows,
         "eta": plan.eta,
@@ -252,7 +252,7 @@ def markdown(results: dict) -> str:
         runs="\n".join(runs),
         fresh_slope=fresh_block_slope(results),
         **plan["promise"],
-        **dict(zip("bB", plan["block_size"], strict=True)),
+        **dict(zip("bB", plan["step_rows"], strict=True)),
         **dict(zip(("T", "TT"), plan["power_steps"], strict=True)),
         rows=plan["rows"],
         fewest=smallest["rows"],

@@ -34,7 +34,7 @@ def power(k: int, m: int, constraint: str, block: int, steps: tuple[int, int]) -
             n_unfair=m,
             constraint=constraint,
             solver="power",
-            block_size=(block, block),
+            step_rows=(block, block),
             power_steps=steps,
             random_state=stream.seed,
         )

@@ -72,7 +72,7 @@ def test_moments_and_the_power_method_pair_by_index(people):
     X, sex = people
     moments = GroupMoments(D).update(X, shuffled(sex))
     assert np.allclose(moments.mean("sex", "m"), X[sex == "m"].mean())
-    method = FairPowerMethod(D, 1, block_size=(N, N), power_steps=(1, 1), random_state=0)
+    method = FairPowerMethod(D, 1, step_rows=(N, N), power_steps=(1, 1), random_state=0)
     method.update(X, {"sex": shuffled(sex)})
     assert np.allclose(method.group_means["sex"]["m"], X[sex == "m"].mean())
     whole = FairPowerMethod(D, 1, power_steps=1, random_state=0).fit_full(X, {"sex": shuffled(sex)})
@@ -94,7 +94,7 @@ def test_weights_are_paired_by_index(people):
 @pytest.mark.parametrize("form", ["series", "dict"])
 def test_a_source_over_a_frame_pairs_by_index(people, form):
     X, sex = people
-    source = open_source(X, sensitive=FORMS[form](shuffled(sex)), block_size=90)
+    source = open_source(X, sensitive_features=FORMS[form](shuffled(sex)), block_size=90)
     found = np.concatenate([block.groups["sex"].decode() for block in source])
     assert found.tolist() == sex.tolist()
 
@@ -144,7 +144,7 @@ def test_labels_whose_index_does_not_match_are_refused(people, case):
         lambda: estimator.partial_fit(X, sensitive_features=sex),
         lambda: FairImagePCA(1).fit(X, sensitive_features=sex),
         lambda: GroupMoments(D).update(X, sex),
-        lambda: open_source(X, sensitive=sex),
+        lambda: open_source(X, sensitive_features=sex),
         lambda: KleindessnerFairPCA(1).fit(X, sensitive_features=sex),
     ):
         with pytest.raises(ValueError, match="has the index"):

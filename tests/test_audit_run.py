@@ -172,7 +172,9 @@ def test_the_sample_is_uniform_over_the_stream():
     X = np.arange(400.0)[:, None]
     seen = np.zeros(400)
     for seed in range(200):
-        sample = survey(open_source(X, sensitive={"g": np.arange(400) % 2}), sample_rows=40, seed=seed).sample
+        sample = survey(
+            open_source(X, sensitive_features={"g": np.arange(400) % 2}), sample_rows=40, seed=seed
+        ).sample
         assert np.all(np.diff(sample.X[:, 0]) > 0)
         seen[sample.X[:, 0].astype(int)] += 1
     assert seen.sum() == 200 * 40
@@ -427,9 +429,11 @@ def scaled_tables(folder):
 
 def test_a_path_is_read_as_the_model_s_own_table_was(tmp_path):
     seen, unseen = scaled_tables(tmp_path)
-    model = fit_source(open_source(seen, sensitive=["sex"], standardize=True), n_components=3).subspace_
+    model = fit_source(
+        open_source(seen, sensitive_features=["sex"], standardize=True), n_components=3
+    ).subspace_
     report = audit(model, unseen, "sex", **QUICK)
-    same = audit(model, open_like(model, unseen, sensitive=["sex"]), **QUICK)
+    same = audit(model, open_like(model, unseen, sensitive_features=["sex"]), **QUICK)
     assert report.data.digest == same.data.digest
     frame = pytest.importorskip("pandas").read_parquet(unseen)
     framed = audit(model, frame, {"sex": frame["sex"]}, **QUICK)
@@ -440,11 +444,11 @@ def test_a_path_is_read_as_the_model_s_own_table_was(tmp_path):
 def test_rows_scaled_otherwise_than_the_fit_are_refused(tmp_path):
     seen, unseen = scaled_tables(tmp_path)
     first, other = (
-        fit_source(open_source(path, sensitive=["sex"], standardize=True), n_components=3).subspace_
+        fit_source(open_source(path, sensitive_features=["sex"], standardize=True), n_components=3).subspace_
         for path in (seen, unseen)
     )
     with pytest.raises(ValueError, match="encoded or scaled otherwise"):
-        audit(first, open_source(unseen, sensitive=["sex"], standardize=True), **QUICK)
+        audit(first, open_source(unseen, sensitive_features=["sex"], standardize=True), **QUICK)
     with pytest.raises(ValueError, match="second was fitted on columns"):
         audit({"first": first, "second": other}, unseen, "sex", **QUICK)
 

@@ -40,7 +40,7 @@ N = 900
 WAYS = {
     "exact": {"solver": "exact"},
     "sketch": {"solver": "sketch", "rank": 40},
-    "power": {"solver": "power", "block_size": (100, 150), "power_steps": (4, 3), "random_state": 3},
+    "power": {"solver": "power", "step_rows": (100, 150), "power_steps": (4, 3), "random_state": 3},
     "power, whole data": {"solver": "power", "power_steps": (10, 10), "random_state": 3},
 }
 
@@ -73,7 +73,7 @@ def source(images):
 
 def image_source(images, block_size=110):
     X, glasses, _ = images
-    return CountedSource(open_source(X, sensitive={"glasses": glasses}, block_size=block_size))
+    return CountedSource(open_source(X, sensitive_features={"glasses": glasses}, block_size=block_size))
 
 
 class CountedSource:
@@ -194,7 +194,7 @@ def test_separate_channels_are_three_independent_fits(images, source, way):
     pca = fit_source(source, FairImagePCA(4, n_unfair=2, **WAYS[way]))
     for c, part in enumerate(red_green_blue(X)):
         alone = FairStreamingPCA(4, n_unfair=2, **WAYS[way])
-        fit_source(open_source(part, sensitive={"glasses": glasses}, block_size=110), alone)
+        fit_source(open_source(part, sensitive_features={"glasses": glasses}, block_size=110), alone)
         assert largest_sine(pca.components_[c].T, alone.components_.T) < 1e-5
         assert largest_sine(pca.unfair_basis_[c].T, alone.unfair_basis_.T) < 1e-5
         Z = pca.transform(X)[:, 4 * c : 4 * (c + 1)]
@@ -257,7 +257,7 @@ def test_power_steps_over_the_whole_source_share_their_passes(images):
 
 def test_whole_steps_work_for_a_single_model_too(images):
     X, glasses, _ = images
-    source = open_source(X, sensitive={"glasses": glasses}, block_size=100)
+    source = open_source(X, sensitive_features={"glasses": glasses}, block_size=100)
     options = {"solver": "power", "power_steps": (3, 3), "random_state": 0}
     streamed = fit_source(source, n_components=4, **options)
     whole = FairStreamingPCA(4, **options).fit(X, sensitive_features=glasses)
@@ -265,7 +265,7 @@ def test_whole_steps_work_for_a_single_model_too(images):
 
 
 def test_whole_steps_take_no_checkpoint(source, tmp_path):
-    with pytest.raises(ValueError, match="checkpoint holds a place in a single pass: give block_size"):
+    with pytest.raises(ValueError, match="checkpoint holds a place in a single pass: give step_rows"):
         fit_source(source, FairImagePCA(4, solver="power"), checkpoint=tmp_path / "checkpoints")
 
 
@@ -274,7 +274,7 @@ def test_whole_steps_take_no_checkpoint(source, tmp_path):
     ("options", "shape"),
     [
         ({"solver": "sketch", "rank": 16}, (4_000, 3 * 3_000)),
-        ({"solver": "power", "block_size": (1_000, 1_000), "power_steps": (2, 2)}, (4_000, 3 * 3_000)),
+        ({"solver": "power", "step_rows": (1_000, 1_000), "power_steps": (2, 2)}, (4_000, 3 * 3_000)),
         ({"solver": "power", "power_steps": (1, 1)}, (4_000, 3 * 3_000)),
         ({"solver": "exact"}, (200_000, 3 * 60)),
     ],
@@ -284,7 +284,7 @@ def test_no_float_copy_of_a_block_exists(options, shape):
     X = rng.integers(0, 255, shape, dtype=np.uint8)
     glasses = rng.random(shape[0]) < 0.3
     pca = FairImagePCA(3, **options)
-    learn = pca.partial_fit if "block_size" in options else pca.fit
+    learn = pca.partial_fit if "step_rows" in options else pca.fit
     peak, _ = peak_of(lambda: learn(X, sensitive_features=glasses))
     assert peak < X.nbytes  # a float32 copy of the block is four times that, of a channel 4/3
     control, _ = peak_of(lambda: learn(X.astype(np.float32), sensitive_features=glasses))
@@ -422,7 +422,7 @@ def test_a_source_must_have_the_estimator_s_channels(images, source):
     pytest.importorskip("pyarrow")
     table = pd.DataFrame({"a": [1.0, 2, 3], "b": [0.0, 1, 0], "c": [1.0, 1, 2], "sex": ["f", "m", "f"]})
     with pytest.raises(ValueError, match="the source is a table, which has no colour channels"):
-        fit_source(open_source(table, sensitive=["sex"]), FairImagePCA(1))
+        fit_source(open_source(table, sensitive_features=["sex"]), FairImagePCA(1))
 
 
 class SelfGroupedImagePCA(FairImagePCA):
@@ -491,7 +491,7 @@ class BreaksOff(CountedSource):
 @pytest.mark.parametrize("way", ["exact", "sketch", "power"])
 def test_a_broken_off_fit_resumes_to_the_same_bits(images, tmp_path, way):
     X, glasses, _ = images
-    opened = open_source(X, sensitive={"glasses": glasses}, block_size=110)
+    opened = open_source(X, sensitive_features={"glasses": glasses}, block_size=110)
     straight = fit_source(CountedSource(opened), FairImagePCA(4, **WAYS[way]))
     source, folder = BreaksOff(opened), tmp_path / "checkpoints"
     with pytest.raises(OSError, match="the disk is gone"):
@@ -751,7 +751,7 @@ def faces(root, n, **options):
     from fairstream.datasets.celeba import CelebA
 
     names = CelebA(root).names[:n]
-    table = {"attributes": root / "list_attr_celeba.txt", "sensitive": ["Eyeglasses"]}
+    table = {"attributes": root / "list_attr_celeba.txt", "sensitive_features": ["Eyeglasses"]}
     return open_source(root / "img_align_celeba.zip", names=names, **table, **options)
 
 

@@ -256,10 +256,12 @@ def test_other_parameters_are_refused(tmp_path):
 def test_other_data_are_refused(tmp_path):
     folder = interrupted_folder(tmp_path)
     rng = np.random.default_rng(0)
-    wide = open_source(rng.normal(size=(100, 30)), sensitive={"sex": rng.integers(0, 2, 100)})
+    wide = open_source(rng.normal(size=(100, 30)), sensitive_features={"sex": rng.integers(0, 2, 100)})
     with pytest.raises(ValueError, match=r"30 features, the checkpoint .* has 24"):
         fit_source(wide, checkpoint=folder, resume=True, n_components=3)
-    short = open_source(rng.normal(size=(100, 24)), sensitive={"sex": rng.integers(0, 2, 100)}, block_size=50)
+    short = open_source(
+        rng.normal(size=(100, 24)), sensitive_features={"sex": rng.integers(0, 2, 100)}, block_size=50
+    )
     with threadpool_limits(1), pytest.raises(ValueError, match="100 rows, the checkpoint 1,000"):
         fit_source(short, checkpoint=folder, resume=True, n_components=3)
 
@@ -321,7 +323,7 @@ def data(block_size=50, **changes):
     given = {"X": X, "sex": SEX, "age": AGE} | changes
     rows = given.pop("X")
     groups = {name: labels for name, labels in given.items() if labels is not None}
-    return open_source(rows, sensitive=groups, block_size=block_size)
+    return open_source(rows, sensitive_features=groups, block_size=block_size)
 
 
 def stopped_half_way(source, folder, after=4, **choices):
@@ -353,7 +355,7 @@ def test_resuming_onto_other_data_is_refused_before_anything_is_learned(tmp_path
 
 
 def test_the_power_method_is_not_resumed_onto_other_data(tmp_path):
-    choices = {"solver": "power", "block_size": (90, 110), "power_steps": 2, "random_state": 0}
+    choices = {"solver": "power", "step_rows": (90, 110), "power_steps": 2, "random_state": 0}
     stopped_half_way(data(age=None), tmp_path, **choices)
     with threadpool_limits(1), pytest.raises(ValueError, match="the values differ"):
         fit_source(data(X=X + 1, age=None), checkpoint=tmp_path, resume=True, n_components=2, **choices)

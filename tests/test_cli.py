@@ -90,7 +90,7 @@ def test_fit_gives_the_library_s_subspace(folder, adult):
     facts = answer(
         "fit", folder / "adult.parquet", *READING, "-k", 4, "-m", 2, "-o", folder / "again.safetensors"
     )
-    source = open_source(adult, sensitive=["sex"], target="income", standardize=True, impute="mean")
+    source = open_source(adult, sensitive_features=["sex"], target="income", standardize=True, impute="mean")
     expected = fit_source(source, n_components=4, n_unfair=2).subspace_
     model = load(folder / "again.safetensors")
     np.testing.assert_allclose(model.components, expected.components, atol=1e-12)
@@ -111,7 +111,7 @@ def test_transform_writes_the_embedding_of_new_rows_with_the_fit_s_encoding(fold
     )
     assert facts["n_rows"] == 30
     model = load(folder / "model.safetensors")
-    source = open_source(adult, sensitive=["sex"], target="income", standardize=True, impute="mean")
+    source = open_source(adult, sensitive_features=["sex"], target="income", standardize=True, impute="mean")
     expected = model.embed(np.concatenate([block.X for block in source])[10:40])
     np.testing.assert_allclose(read_rows(tmp_path / f"out.{suffix}"), expected, atol=1e-12)
 
@@ -292,7 +292,7 @@ def test_npy_columns_are_named_by_index_and_labels_by_file(tmp_path):
 
 
 def test_the_power_method_on_the_command_line(folder, tmp_path):
-    power = ["--solver", "power", "--power-block", "900,1000", "--power-steps", "2,3", "--seed", 0]
+    power = ["--solver", "power", "--step-rows", "900,1000", "--power-steps", "2,3", "--seed", 0]
     run("fit", folder / "adult.parquet", *READING, *power, "-k", 3, "-o", tmp_path / "model.safetensors")
     model = load(tmp_path / "model.safetensors")
     assert model.parameters["solver"] == "power"

@@ -218,7 +218,7 @@ def test_a_model_of_many_named_features_and_groups_is_within_proportion(tmp_path
 
 def power_estimator():
     rng = np.random.default_rng(0)
-    estimator = FairStreamingPCA(2, solver="power", block_size=(50, 50), power_steps=(2, 2), random_state=0)
+    estimator = FairStreamingPCA(2, solver="power", step_rows=(50, 50), power_steps=(2, 2), random_state=0)
     return estimator.fit(rng.normal(size=(230, 6)), sensitive_features=rng.choice(["f", "m"], 230))
 
 
@@ -369,7 +369,7 @@ def test_files_of_difficult_data_are_not_taken_for_forged(tmp_path, rank, dtype)
 def test_power_fits_of_difficult_data_are_not_taken_for_forged(tmp_path, dtype):
     """The same control for what the power method leaves, at every point of its two phases."""
     rng = np.random.default_rng(0)
-    how = {"solver": "power", "block_size": (30, 40), "power_steps": 2, "random_state": 0}
+    how = {"solver": "power", "step_rows": (30, 40), "power_steps": 2, "random_state": 0}
     for offset, scale in ((0, 0), (1e6, 1), (1e8, 1e-3), (0, 1e-12), (-5, 1e9)):
         estimator = FairStreamingPCA(3, **how)
         for _ in range(10):

@@ -182,15 +182,15 @@ def test_merges_are_in_order_and_of_bounded_fan_in(n_parts):
 
 def test_fit_source_fits_a_dask_collection_on_the_cluster(rows, single, one_thread):
     X, sex = rows
-    source = open_source(da.from_array(X, chunks=(300, -1)), sensitive={"sex": sex})
+    source = open_source(da.from_array(X, chunks=(300, -1)), sensitive_features={"sex": sex})
     assert_same_moments(fit_source(source, FairStreamingPCA(3), client=one_thread), single)
     with one_thread.as_current():
         assert_same_moments(fit_source(source, n_components=3), single)
 
 
 def test_fit_source_sends_an_open_source_to_the_cluster_of_a_client(tmp_path, rows, single, one_thread):
-    path, sensitive, _ = write_npy(tmp_path, *rows)
-    source = open_source(path, sensitive=sensitive)
+    path, sensitive_features, _ = write_npy(tmp_path, *rows)
+    source = open_source(path, sensitive_features=sensitive_features)
     seen: list[tuple[int, int | None]] = []
     fitted = fit_source(
         source,
@@ -226,7 +226,10 @@ def dask_forms(X: np.ndarray, sex: np.ndarray) -> dict[str, Any]:
 def test_an_opened_dask_collection_is_a_source_like_any_other(form, rows):
     given, labels, plain, plain_labels = dask_forms(*rows)[form]
     with dask.config.set(scheduler="synchronous"):
-        source, expected = open_source(given, sensitive=labels), open_source(plain, sensitive=plain_labels)
+        source, expected = (
+            open_source(given, sensitive_features=labels),
+            open_source(plain, sensitive_features=plain_labels),
+        )
         assert source.n_features == expected.n_features
         if form == "frame":
             assert source.feature_names == expected.feature_names
@@ -245,17 +248,17 @@ def test_futures_are_a_source_like_any_other(rows, one_thread):
 
 def test_rows_of_a_dask_frame_are_embedded_as_those_of_the_frame(tmp_path, rows, single):
     frame = as_frame(*rows)
-    model = fit_source(open_source(frame, sensitive=["sex"]), n_components=2).subspace_
+    model = fit_source(open_source(frame, sensitive_features=["sex"]), n_components=2).subspace_
     with dask.config.set(scheduler="synchronous"):
-        source = open_like(model, dd.from_pandas(frame, npartitions=3), sensitive=["sex"])
+        source = open_like(model, dd.from_pandas(frame, npartitions=3), sensitive_features=["sex"])
         assert embed_source(model, source, tmp_path / "dask.npy") == N_ROWS
-    embed_source(model, open_source(frame, sensitive=["sex"]), tmp_path / "frame.npy")
+    embed_source(model, open_source(frame, sensitive_features=["sex"]), tmp_path / "frame.npy")
     np.testing.assert_allclose(np.load(tmp_path / "dask.npy"), np.load(tmp_path / "frame.npy"), atol=1e-12)
 
 
 def test_a_list_of_paths_is_fitted_with_a_client(tmp_path, rows, single, one_thread):
     paths, _, _ = write_two_parquets(tmp_path, *rows)
-    sources = [open_source(path, sensitive=["sex"]) for path in paths]
+    sources = [open_source(path, sensitive_features=["sex"]) for path in paths]
     assert_same_moments(fit_source(sources, n_components=3, client=one_thread), single)
     np.save(tmp_path / "x.npy", rows[0])
     plain = fit_source([tmp_path / "x.npy"], n_components=3, client=one_thread, constraint="none")
@@ -282,7 +285,7 @@ def test_opening_a_dask_collection_computes_nothing():
 )
 def test_fit_source_refuses_what_it_would_ignore(options, message):
     with pytest.raises(ValueError, match=message):
-        fit_source(open_source(EYE, sensitive=SEX), n_components=2, **options)
+        fit_source(open_source(EYE, sensitive_features=SEX), n_components=2, **options)
 
 
 # Data that workers open themselves ----------------------------------------------------------------------
@@ -364,31 +367,33 @@ WRITERS = [
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_files_are_read_by_the_workers(write, tmp_path, rows, single, one_thread):
-    path, sensitive, options = write(tmp_path, *rows)
-    data = partition(path, sensitive, 170, options)
-    fitted = fit_dask(FairStreamingPCA(3), path, sensitive, client=one_thread, partition_rows=170, **options)
+    path, sensitive_features, options = write(tmp_path, *rows)
+    data = partition(path, sensitive_features, 170, options)
+    fitted = fit_dask(
+        FairStreamingPCA(3), path, sensitive_features, client=one_thread, partition_rows=170, **options
+    )
     assert fitted.n_samples_seen_ == N_ROWS
     np.testing.assert_allclose(fitted.mean_, single.mean_, rtol=1e-10)
     assert principal_angles(fitted.components_.T, single.components_.T).max() < 1e-7
     if write not in (write_npz, write_csv):
         assert len(data.parts) > 8
-        labels = 0 if isinstance(sensitive, list) else 170
+        labels = 0 if isinstance(sensitive_features, list) else 170
         assert max(len(pickle.dumps(part)) for part in data.parts) < 4_000 + labels, "rows travelled"
 
 
 def test_table_columns_keep_their_names(tmp_path, rows, one_thread):
-    path, sensitive, _ = write_parquet(tmp_path, *rows)
-    fitted = fit_dask(FairStreamingPCA(3), str(path), sensitive, client=one_thread)
+    path, sensitive_features, _ = write_parquet(tmp_path, *rows)
+    fitted = fit_dask(FairStreamingPCA(3), str(path), sensitive_features, client=one_thread)
     assert [*fitted.feature_names_in_[:2]] == ["f00", "f01"]
     assert fitted.moments_.encoding == fitted.subspace_.schema.encoding
     power = FairStreamingPCA(3, solver="power", power_steps=1, random_state=0)
-    fit_dask(power, str(path), sensitive, client=one_thread)
+    fit_dask(power, str(path), sensitive_features, client=one_thread)
     assert power.subspace_.schema.encoding == fitted.moments_.encoding
 
 
 def test_worker_processes_open_the_files_too(tmp_path, rows, single, processes):
-    path, sensitive, _ = write_npy(tmp_path, *rows)
-    fitted = fit_dask(FairStreamingPCA(3), path, sensitive, client=processes, partition_rows=99)
+    path, sensitive_features, _ = write_npy(tmp_path, *rows)
+    fitted = fit_dask(FairStreamingPCA(3), path, sensitive_features, client=processes, partition_rows=99)
     assert_same_moments(fitted, single)
 
 
@@ -401,7 +406,7 @@ def test_images_are_decoded_by_the_workers(tmp_path, one_thread):
         image.fromarray(pixels).save(tmp_path / f"{i:03d}.png")
     pca = FairStreamingPCA(2, constraint="mean")
     fit_dask(pca, tmp_path, {"smiling": smiling}, client=one_thread, partition_rows=20, mode="grey")
-    source = open_source(tmp_path, sensitive={"smiling": smiling}, mode="grey", block_size=90)
+    source = open_source(tmp_path, sensitive_features={"smiling": smiling}, mode="grey", block_size=90)
     (block,) = source
     expected = FairStreamingPCA(2, constraint="mean").fit(block.X, sensitive_features=block.groups)
     np.testing.assert_allclose(pca.mean_, expected.mean_, rtol=1e-5)
@@ -412,10 +417,11 @@ def test_images_are_decoded_by_the_workers(tmp_path, one_thread):
 def test_open_sources_are_cut_where_they_can_be(rows, single, one_thread):
     X, sex = rows
     sources = [
-        open_source(X[a:b], sensitive={"sex": sex[a:b]}) for a, b in ((0, 700), (700, 701), (701, N_ROWS))
+        open_source(X[a:b], sensitive_features={"sex": sex[a:b]})
+        for a, b in ((0, 700), (700, 701), (701, N_ROWS))
     ]
     assert_same_moments(fit_dask(FairStreamingPCA(3), sources, client=one_thread), single)
-    whole = open_source(X, sensitive={"sex": sex})
+    whole = open_source(X, sensitive_features={"sex": sex})
     assert len(partition(whole, None, 99, {}).parts) == 21
     assert_same_moments(fit_dask(FairStreamingPCA(3), whole, client=one_thread, partition_rows=99), single)
     one_way = open_source([(X[:900], {"sex": sex[:900]}), (X[900:], {"sex": sex[900:]})])
@@ -446,7 +452,7 @@ def test_the_categories_of_all_partitions_count(kind, rows, one_thread):
         data = [dask.delayed(frame[i : i + 500]) for i in range(0, N_ROWS, 500)]
         data.insert(0, dask.delayed(frame[:0]))
     fitted = fit_dask(FairStreamingPCA(2), data, "sex", client=one_thread)
-    source = open_source(frame, sensitive=["sex"])
+    source = open_source(frame, sensitive_features=["sex"])
     assert tuple(fitted.feature_names_in_) == source.feature_names
     assert fitted.moments_.encoding == source.encoding
     (block,) = source
@@ -510,7 +516,7 @@ def test_a_partition_may_lack_a_group_or_all_labels_or_all_rows(rows, single, on
 @pytest.mark.parametrize("block_size", [None, (300, 150)])
 def test_power_steps_equal_those_of_one_process(block_size, rows, processes):
     X, sex = rows
-    choices = {"solver": "power", "block_size": block_size, "power_steps": 3, "random_state": 0}
+    choices = {"solver": "power", "step_rows": block_size, "power_steps": 3, "random_state": 0}
     expected = FairStreamingPCA(2, **choices).fit(X, sensitive_features={"sex": sex})
     fitted = fit_dask(
         FairStreamingPCA(2, **choices), da.from_array(X, chunks=(170, -1)), {"sex": sex}, client=processes
@@ -526,9 +532,9 @@ def test_power_steps_equal_those_of_one_process(block_size, rows, processes):
 def test_a_power_step_without_a_group_is_refused(rows, one_thread):
     X, sex = rows
     order = np.argsort(sex, kind="stable")
-    pca = FairStreamingPCA(2, solver="power", block_size=100, power_steps=2, random_state=0)
+    pca = FairStreamingPCA(2, solver="power", step_rows=100, power_steps=2, random_state=0)
     blocks = da.from_array(X[order], chunks=(170, -1))
-    with pytest.raises(NotEnoughGroupsError, match=r"1 group of 'sex'.*larger block_size"):
+    with pytest.raises(NotEnoughGroupsError, match=r"1 group of 'sex'.*larger step_rows"):
         fit_dask(pca, blocks, {"sex": sex[order]}, client=one_thread)
 
 
@@ -540,7 +546,7 @@ class UnluckyError(RuntimeError):
 def test_a_power_fit_goes_on_from_its_last_step(block_size, tmp_path, rows, one_thread):
     X, sex = rows
     np.save(tmp_path / "x.npy", X)
-    choices = {"solver": "power", "block_size": block_size, "power_steps": 3, "random_state": 0}
+    choices = {"solver": "power", "step_rows": block_size, "power_steps": 3, "random_state": 0}
     asked = {"sensitive_features": {"sex": sex}, "client": one_thread, "partition_rows": 170}
     seen: list[int] = []
 
@@ -569,7 +575,7 @@ def test_a_power_fit_goes_on_from_its_last_step(block_size, tmp_path, rows, one_
 CHANNEL_WAYS = {
     "exact": {"solver": "exact"},
     "sketch": {"solver": "sketch", "rank": 4},
-    "power": {"solver": "power", "block_size": (300, 150), "power_steps": 3, "random_state": 0},
+    "power": {"solver": "power", "step_rows": (300, 150), "power_steps": 3, "random_state": 0},
     "power, whole data": {"solver": "power", "power_steps": 3, "random_state": 0},
 }
 
@@ -580,7 +586,7 @@ def test_channels_on_a_cluster_equal_those_of_one_process(way, rows, processes):
     X, sex = rows
     choices = {"n_components": 1, "n_channels": 3, **CHANNEL_WAYS[way]}
     expected = FairImagePCA(**choices).fit(X, sensitive_features={"sex": sex})
-    source = open_source(da.from_array(X, chunks=(170, -1)), sensitive={"sex": sex})
+    source = open_source(da.from_array(X, chunks=(170, -1)), sensitive_features={"sex": sex})
     fitted = fit_source(source, FairImagePCA(**choices), client=processes)
     assert fitted.n_samples_seen_ == N_ROWS
     assert fitted.group_counts_ == expected.group_counts_
@@ -594,7 +600,7 @@ def test_channels_on_a_cluster_equal_those_of_one_process(way, rows, processes):
 @pytest.mark.parametrize("way", CHANNEL_WAYS)
 def test_channels_on_a_cluster_resume_from_a_checkpoint(way, tmp_path, rows, one_thread):
     X, sex = rows
-    source = open_source(X, sensitive={"sex": sex})
+    source = open_source(X, sensitive_features={"sex": sex})
     choices = {"n_components": 1, "n_channels": 3, **CHANNEL_WAYS[way]}
     seen: list[int] = []
 
@@ -618,9 +624,12 @@ def test_channels_on_a_cluster_resume_from_a_checkpoint(way, tmp_path, rows, one
 
 
 def test_a_cluster_checks_the_channels_of_its_source(tmp_path, rows, one_thread):
-    path, sensitive, _ = write_parquet(tmp_path, *rows)
+    path, sensitive_features, _ = write_parquet(tmp_path, *rows)
     frame = dd.from_pandas(as_frame(*rows), npartitions=2)
-    for source in (open_source(path, sensitive=sensitive), open_source(frame, sensitive=sensitive)):
+    for source in (
+        open_source(path, sensitive_features=sensitive_features),
+        open_source(frame, sensitive_features=sensitive_features),
+    ):
         with pytest.raises(ValueError, match="the source is a table, which has no colour channels"):
             fit_source(source, FairImagePCA(1), client=one_thread)
 
@@ -870,7 +879,7 @@ def test_a_checkpoint_is_not_mixed_with_other_data_or_choices(tmp_path, rows, on
 
 def test_a_checkpoint_of_one_machine_and_one_of_a_cluster_are_not_mixed(tmp_path, rows, one_thread):
     X, sex = rows
-    source = open_source(X, sensitive={"sex": sex})
+    source = open_source(X, sensitive_features={"sex": sex})
     fit_source(source, n_components=3, checkpoint=tmp_path / "here")
     fit_source(source, n_components=3, checkpoint=tmp_path / "there", client=one_thread)
     with pytest.raises(ValueError, match="belongs to data cut into other partitions"):
@@ -963,11 +972,11 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_does_not_fit_is_refused_by_name_and_changes_nothing(case, one_thread):
     X, message = REFUSED[case]
-    sensitive = {"missing column": "h", "labels of paths": np.zeros(8)}.get(case)
+    sensitive_features = {"missing column": "h", "labels of paths": np.zeros(8)}.get(case)
     pca = FairStreamingPCA(2, constraint="mean").fit(EYE, sensitive_features=SEX)
     before = pca.components_.copy()
     with pytest.raises(ValueError, match=message):
-        fit_dask(pca, X, sensitive, client=one_thread)
+        fit_dask(pca, X, sensitive_features, client=one_thread)
     np.testing.assert_array_equal(pca.components_, before)
     # The control: the first partition alone is fine, where there is one.
     if case in ("columns", "attributes", "precision", "NaN", "text", "label count"):

@@ -341,7 +341,7 @@ def test_power_on_whole_data_comes_to_the_exact_solution(data):
 
 def test_power_on_a_stream_goes_through_its_phases(data):
     X, sex, _ = data
-    pca = FairStreamingPCA(2, solver="power", block_size=(100, 100), power_steps=(3, 2), random_state=0)
+    pca = FairStreamingPCA(2, solver="power", step_rows=(100, 100), power_steps=(3, 2), random_state=0)
     pca.partial_fit(X[:250], sensitive_features=sex[:250])
     assert pca.phase_ == "unfair"
     with pytest.raises(NotFittedError, match="at least 150 rows are missing"):
@@ -359,10 +359,10 @@ def test_power_on_a_stream_goes_through_its_phases(data):
         ({"solver": "power", "n_components": None}, "give a number"),
         ({"solver": "power", "rank": 5}, "rank=5 has no meaning"),
         ({"solver": "power", "directions": "relative"}, "needs moments"),
-        ({"solver": "exact", "block_size": 5}, "block_size=5 has no meaning"),
+        ({"solver": "exact", "step_rows": 5}, "step_rows=5 has no meaning"),
         ({"solver": "exact", "power_steps": 77}, "power_steps=77 has no meaning"),
         ({"on_empty_group": "zero"}, "on_empty_group='zero' has no meaning"),
-        ({"solver": "power", "block_size": (1000, 10)}, "rows are missing"),
+        ({"solver": "power", "step_rows": (1000, 10)}, "rows are missing"),
     ],
 )
 def test_options_that_would_be_ignored_raise(data, parameters, says):

@@ -78,7 +78,9 @@ class ImageContract(SourceContract):
     def reopen(self, tmp_path):
         data = self.data(tmp_path)
         table = write_celeba(tmp_path / "list_attr.txt")
-        return lambda size: open_source(data, attributes=table, sensitive=["Eyeglasses"], block_size=size)
+        return lambda size: open_source(
+            data, attributes=table, sensitive_features=["Eyeglasses"], block_size=size
+        )
 
 
 class TestFolder(ImageContract):
@@ -103,7 +105,12 @@ class TestManyWorkers(TestZip):
     def reopen(self, tmp_path):
         data = self.data(tmp_path)
         return lambda size: open_source(
-            data, names=NAMES, sensitive={"Eyeglasses": GLASSES}, workers=7, prefetch=3, block_size=size
+            data,
+            names=NAMES,
+            sensitive_features={"Eyeglasses": GLASSES},
+            workers=7,
+            prefetch=3,
+            block_size=size,
         )
 
 
@@ -193,7 +200,7 @@ def test_attribute_tables_of_any_form(tmp_path, form):
     if form == "named":
         attributes, options = frame[["hair", "glasses", "image"]], {"name_column": "image"}
     path = write_zip(tmp_path / "faces.zip")
-    source = open_source(path, attributes=attributes, sensitive=["hair", "glasses"], **options)
+    source = open_source(path, attributes=attributes, sensitive_features=["hair", "glasses"], **options)
     groups = encode_groups({"hair": frame["hair"], "glasses": GLASSES}, N)
     assert_same_rows(source, Block(PLANAR, groups))
 
@@ -201,7 +208,7 @@ def test_attribute_tables_of_any_form(tmp_path, form):
 def test_rows_without_an_image_are_left_out_and_counted(tmp_path):
     path = write_zip(tmp_path / "faces.zip", {name: FILES[name] for name in NAMES[5:]})
     table = write_celeba(tmp_path / "list_attr.txt", names=NAMES[:40])
-    source = open_source(path, attributes=table, sensitive=["Young"])
+    source = open_source(path, attributes=table, sensitive_features=["Young"])
     assert source.n_without_image == 5
     assert source.n_rows == 35
     assert_same_rows(source, Block(PLANAR[5:40], encode_groups({"Young": YOUNG[5:40]}, 35)))
@@ -211,7 +218,9 @@ def test_names_choose_images_and_their_order(tmp_path):
     path = write_zip(tmp_path / "faces.zip")
     table = write_celeba(tmp_path / "list_attr.txt")
     order = [7, 3, 44]
-    source = open_source(path, names=[NAMES[i] for i in order], attributes=table, sensitive=["Young"])
+    source = open_source(
+        path, names=[NAMES[i] for i in order], attributes=table, sensitive_features=["Young"]
+    )
     assert source.names == tuple(f"faces/{NAMES[i]}" for i in order)
     assert_same_rows(source, Block(PLANAR[order], encode_groups({"Young": YOUNG[order]}, 3)))
 
@@ -238,7 +247,7 @@ def test_broken_images_raise_with_their_name_or_are_skipped_and_counted(tmp_path
     assert "\n" not in str(error.value)
     labels = {"s": np.arange(7)}
     source = open_source(
-        folder, on_error="skip", sensitive=labels, names=list(broken_files()), block_size=block_size
+        folder, on_error="skip", sensitive_features=labels, names=list(broken_files()), block_size=block_size
     )
     assert source.n_rows is None
     for _ in range(2):
@@ -328,15 +337,18 @@ def test_memory_is_bounded_while_the_reader_is_slow(tmp_path, monkeypatch):
         ({"workers": 0}, "workers is 0"),
         ({"prefetch": 0}, "prefetch is 0"),
         ({"max_pixels": "many"}, "max_pixels is 'many'"),
-        ({"sensitive": ["Young"]}, "attributes="),
-        ({"attributes": "none.txt", "sensitive": ["Young"]}, "does not exist"),
-        ({"attributes": "", "sensitive": ["Young"]}, "attributes is an empty path"),
+        ({"sensitive_features": ["Young"]}, "attributes="),
+        ({"attributes": "none.txt", "sensitive_features": ["Young"]}, "does not exist"),
+        ({"attributes": "", "sensitive_features": ["Young"]}, "attributes is an empty path"),
         ({"attributes": "TABLE"}, "name the columns"),
-        ({"attributes": "TABLE", "sensitive": ["Old"]}, "sensitive names 'Old'"),
-        ({"attributes": "TABLE", "sensitive": ["Young"], "name_column": "a"}, "name_column does not apply"),
+        ({"attributes": "TABLE", "sensitive_features": ["Old"]}, "sensitive_features names 'Old'"),
+        (
+            {"attributes": "TABLE", "sensitive_features": ["Young"], "name_column": "a"},
+            "name_column does not apply",
+        ),
         ({"name_column": "a"}, "name_column does not apply"),
         ({"names": ["nobody.jpg"]}, "names lists 'nobody.jpg'"),
-        ({"names": NAMES, "sensitive": GLASSES[:4]}, "4 rows"),
+        ({"names": NAMES, "sensitive_features": GLASSES[:4]}, "4 rows"),
         ({"features": [0]}, "features does not apply to images"),
         ({"standardize": True}, "standardize does not apply to images"),
     ],
@@ -364,7 +376,7 @@ def test_bad_tables_and_archives_are_refused(tmp_path):
     ]:
         table.write_text(text)
         with pytest.raises(ValueError, match=message):
-            open_source(folder, attributes=table, sensitive=["Eyeglasses", "Young"])
+            open_source(folder, attributes=table, sensitive_features=["Eyeglasses", "Young"])
     (tmp_path / "a.zip").write_text("no archive")
     with pytest.raises(ValueError, match="not a zip archive"):
         open_source(tmp_path / "a.zip")
@@ -383,7 +395,10 @@ def test_genuine_celeba():
     root = celeba_folder()
     archive = root / "img_align_celeba.zip"
     source = open_source(
-        archive, attributes=root / "list_attr_celeba.txt", sensitive=["Eyeglasses", "Male"], block_size=200
+        archive,
+        attributes=root / "list_attr_celeba.txt",
+        sensitive_features=["Eyeglasses", "Male"],
+        block_size=200,
     )
     assert source.image_shape == (218, 178)
     assert source.n_rows + source.n_without_image == 202_599
@@ -399,7 +414,7 @@ def test_genuine_celeba():
 
     chosen = CelebA(root).select(partition="valid", attributes=["Male"])
     valid = open_source(
-        chosen.images, names=chosen.members, sensitive=chosen.groups, mode="grey", resize=(54, 44)
+        chosen.images, names=chosen.members, sensitive_features=chosen.groups, mode="grey", resize=(54, 44)
     )
     assert valid.n_rows == len(chosen)
     assert next(iter(valid)).X.shape[1] == 54 * 44

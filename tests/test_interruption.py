@@ -71,7 +71,7 @@ def merged_with(rank=None):
 
 
 def power(**options):
-    sizes = {"block_size": (100, 120), "power_steps": (4, 3), "random_state": 0}
+    sizes = {"step_rows": (100, 120), "power_steps": (4, 3), "random_state": 0}
     return FairPowerMethod(D, 2, **(sizes | options)).update(*FIRST)
 
 
@@ -83,7 +83,7 @@ def estimator(kind=FairStreamingPCA, **options):
     return kind(2, **options).partial_fit(FIRST[0], sensitive_features=FIRST[1])
 
 
-POWER = {"solver": "power", "block_size": (100, 120), "power_steps": (2, 3), "random_state": 0}
+POWER = {"solver": "power", "step_rows": (100, 120), "power_steps": (2, 3), "random_state": 0}
 CASES = {
     "exact": (lambda: GroupMoments(D).update(*FIRST), updated(MORE)),
     "exact, sparse": (lambda: GroupMoments(D).update(*FIRST), updated(MORE, sparse=True)),
@@ -96,7 +96,7 @@ CASES = {
     "sketch, merge": (lambda: GroupMoments(D, 4).update(*FIRST), merged_with(4)),
     "power": (power, updated(SAME_GROUPS)),
     "power, first rows": (
-        lambda: FairPowerMethod(D, 2, block_size=100, random_state=0),
+        lambda: FairPowerMethod(D, 2, step_rows=100, random_state=0),
         updated(SAME_GROUPS),
     ),
     "power, second phase": (lambda: power(power_steps=(1, 3)), updated(SAME_GROUPS)),

@@ -30,7 +30,7 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(N, C * D)) * np.linspace(3, 1, C * D)
 SEX = rng.choice(["f", "m"], N)
 GROUPS = encode_groups({"sex": SEX}, N)
-POWER = {"solver": "power", "block_size": (40, 60), "power_steps": 2, "random_state": 0}
+POWER = {"solver": "power", "step_rows": (40, 60), "power_steps": 2, "random_state": 0}
 WHOLE = {"solver": "power", "power_steps": (3, 4), "random_state": 0}
 quiet = pytest.mark.filterwarnings("ignore:the power method has not converged")
 
@@ -45,7 +45,7 @@ def moments_learner(d=C * D, rank=None):
 
 
 def power_learner(d=C * D, **options):
-    sizes = {"block_size": (40, 60), "power_steps": 2, "random_state": 0}
+    sizes = {"step_rows": (40, 60), "power_steps": 2, "random_state": 0}
     return PowerLearner(FairPowerMethod(d, 2, **(sizes | options)))
 
 
@@ -53,10 +53,10 @@ LEARNERS = {
     "exact": moments_learner,
     "sketch": lambda: moments_learner(rank=6),
     "power": power_learner,
-    "power, whole data": lambda: power_learner(block_size=None),
+    "power, whole data": lambda: power_learner(step_rows=None),
     "channels": lambda: ChannelLearner([moments_learner(D) for _ in range(C)]),
     "channels, power": lambda: ChannelLearner([power_learner(D) for _ in range(C)]),
-    "channels, whole data": lambda: ChannelLearner([power_learner(D, block_size=None) for _ in range(C)]),
+    "channels, whole data": lambda: ChannelLearner([power_learner(D, step_rows=None) for _ in range(C)]),
 }
 
 
@@ -190,7 +190,7 @@ def failing_source():
 
         def __iter__(self):
             for rows, labels in blocks:
-                yield from open_source(rows, sensitive={"sex": labels})
+                yield from open_source(rows, sensitive_features={"sex": labels})
 
     return Failing()
 
@@ -201,7 +201,7 @@ def test_a_source_that_fails_leaves_the_estimator_to_be_fitted_again(kind):
     with pytest.raises(ValueError, match="12 columns are expected"):
         fit_source(failing_source(), pca)
     assert not pca.__sklearn_is_fitted__()
-    assert fit_source(open_source(X, sensitive={"sex": SEX}), pca).n_samples_seen_ == N
+    assert fit_source(open_source(X, sensitive_features={"sex": SEX}), pca).n_samples_seen_ == N
 
 
 def test_resuming_fits_the_estimator_that_was_passed(tmp_path):
@@ -209,7 +209,9 @@ def test_resuming_fits_the_estimator_that_was_passed(tmp_path):
         fit_source(failing_source(), FairStreamingPCA(2), checkpoint=tmp_path, every=50)
     pca = FairStreamingPCA(2)
     with pytest.warns(UserWarning, match="resuming with another block size"):
-        again = fit_source(open_source(X, sensitive={"sex": SEX}), pca, checkpoint=tmp_path, resume=True)
+        again = fit_source(
+            open_source(X, sensitive_features={"sex": SEX}), pca, checkpoint=tmp_path, resume=True
+        )
     assert again is pca
     assert pca.n_samples_seen_ == N
 
@@ -222,7 +224,7 @@ NAMES = tuple(f"x{j}" for j in range(C * D))
 def table():
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame(X[:, :4], columns=list("abcd"))
-    return open_source(frame.assign(city=rng.choice(["x", "y", "z"], N), sex=SEX), sensitive=["sex"])
+    return open_source(frame.assign(city=rng.choice(["x", "y", "z"], N), sex=SEX), sensitive_features=["sex"])
 
 
 @quiet

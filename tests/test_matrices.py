@@ -60,11 +60,11 @@ def entrances():
     X, sex = sample()
     fitted = FairStreamingPCA(2).fit(X, sensitive_features=sex)
     images = FairImagePCA(2).fit(X, sensitive_features=sex)
-    power = {"solver": "power", "block_size": (20, 20), "power_steps": 1}
+    power = {"solver": "power", "step_rows": (20, 20), "power_steps": 1}
     return {
         "GroupMoments.update": lambda X: GroupMoments(D).update(X, sex),
         "GroupMoments.update, sketch": lambda X: GroupMoments(D, rank=3).update(X, sex),
-        "FairPowerMethod.update": lambda X: FairPowerMethod(D, 2, block_size=20).update(X, sex),
+        "FairPowerMethod.update": lambda X: FairPowerMethod(D, 2, step_rows=20).update(X, sex),
         "FairPowerMethod.fit_full": lambda X: FairPowerMethod(D, 2).fit_full(X, sex),
         "fit": lambda X: FairStreamingPCA(2).fit(X, sensitive_features=sex),
         "fit, power": lambda X: FairStreamingPCA(2, **power).fit(X, sensitive_features=sex),
@@ -77,7 +77,7 @@ def entrances():
         "images: partial_fit": lambda X: FairImagePCA(2).partial_fit(X, sensitive_features=sex),
         "images: transform": images.transform,
         "images: embed": images.subspace_.embed,
-        "open_source": lambda X: open_source(X, sensitive=sex),
+        "open_source": lambda X: open_source(X, sensitive_features=sex),
         "open_source, blocks": lambda X: [*open_source([(X, sex)])],
     }
 
@@ -109,10 +109,10 @@ def test_a_damaged_sparse_file_is_refused(tmp_path, damage, solver):
             )
             estimator = FairStreamingPCA(2, solver=solver)
             if not damaged:
-                fit_source(open_source(path, sensitive=sex, block_size=25), estimator)
+                fit_source(open_source(path, sensitive_features=sex, block_size=25), estimator)
                 continue
             with pytest.raises(ValueError, match=r"rows\.npz is a damaged sparse matrix"):
-                fit_source(open_source(path, sensitive=sex, block_size=25), estimator)
+                fit_source(open_source(path, sensitive_features=sex, block_size=25), estimator)
 
 
 def test_a_sparse_file_with_more_values_than_its_pointers_reach_is_refused(tmp_path):

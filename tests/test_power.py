@@ -91,7 +91,7 @@ def streaming(seed=0, **options):
     return FairPowerMethod(
         D,
         K,
-        **{"n_unfair": M, "block_size": (300, 300), "power_steps": (4, 5), "random_state": seed, **options},
+        **{"n_unfair": M, "step_rows": (300, 300), "power_steps": (4, 5), "random_state": seed, **options},
     )
 
 
@@ -205,7 +205,7 @@ def test_streaming_error_falls_with_the_root_of_the_block_size():
                 2,
                 n_unfair=2,
                 constraint="covariance",
-                block_size=int(b),
+                step_rows=int(b),
                 power_steps=(12, 6),
                 random_state=seed,
             )
@@ -226,7 +226,7 @@ def test_rows_beyond_the_plan_keep_improving_the_components():
     planned, later = [], []
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        method = FairPowerMethod(d, 2, constraint="none", block_size=100, power_steps=5, random_state=seed)
+        method = FairPowerMethod(d, 2, constraint="none", step_rows=100, power_steps=5, random_state=seed)
         for rows in (500, 40_000):
             a = rng.integers(2, size=rows)
             method.update(rng.normal(size=(rows, d)) * scales[a])
@@ -286,7 +286,7 @@ def test_a_block_is_centred_by_the_running_total_mean():
 @pytest.mark.parametrize("cut", [1, 13, 299, 301, 1000])
 def test_the_same_stream_cut_differently_gives_the_same_result(cut, n_groups):
     X, a = sample(3000, n_groups=n_groups)
-    options = {"n_unfair": 1, "block_size": (250, 300)}
+    options = {"n_unfair": 1, "step_rows": (250, 300)}
     whole, pieces = streaming(**options), streaming(**options)
     whole.update(X, a)
     for start in range(0, len(X), cut):
@@ -383,7 +383,7 @@ def test_a_block_without_a_group_is_extended_until_it_has_one():
     X, _ = sample(1000)
     a = np.zeros(1000, dtype=int)
     a[[10, 340, 341, 700]] = 1
-    method = streaming(block_size=(100, 100), power_steps=(3, 1))
+    method = streaming(step_rows=(100, 100), power_steps=(3, 1))
     seen = []
     for i in range(1000):
         if method.phase == "unfair":
@@ -443,7 +443,7 @@ def test_a_group_first_seen_after_the_first_block_is_refused_and_may_be_declared
     declared = streaming(n_unfair=1, groups=[0, 1, 2]).update(X, a)
     assert [label for _, label in declared.comparisons] == [0, 1, 2]
     assert declared.steps_done[0] >= 3
-    undeclared = streaming(n_unfair=1, block_size=500).update(X, a)  # the first block shows all three
+    undeclared = streaming(n_unfair=1, step_rows=500).update(X, a)  # the first block shows all three
     assert undeclared.comparisons == declared.comparisons
 
 
@@ -504,7 +504,7 @@ def test_n_unfair_per_attribute():
 
 def test_phases_and_missing_rows():
     X, a = sample(3000)
-    method = streaming(block_size=(100, 200), power_steps=(3, 2))
+    method = streaming(step_rows=(100, 200), power_steps=(3, 2))
     assert (method.phase, method.rows_missing, method.steps_done) == ("unfair", 500, (0, 0))
     method.update(X[:250], a[:250])
     assert (method.phase, method.rows_missing, method.steps_done) == ("unfair", 250, (2, 0))
@@ -523,8 +523,8 @@ def test_phases_and_missing_rows():
     first = method.components.T
     method.update(X[500:2000])
     assert angle(first, method.components.T) > 0
-    assert streaming(constraint="none", block_size=(9, 50)).rows_missing == 50
-    assert streaming(constraint="mean", block_size=(100, 50), power_steps=(3, 1)).rows_missing == 350
+    assert streaming(constraint="none", step_rows=(9, 50)).rows_missing == 50
+    assert streaming(constraint="mean", step_rows=(100, 50), power_steps=(3, 1)).rows_missing == 350
 
 
 def test_published_arrays_do_not_move_with_the_stream():
@@ -544,8 +544,8 @@ def test_published_arrays_do_not_move_with_the_stream():
     ("options", "message"),
     [
         ({"constraint": "variance"}, "constraint='variance' is not one of"),
-        ({"block_size": 0}, "block_size is 0"),
-        ({"block_size": (1, 2, 3)}, "block_size is"),
+        ({"step_rows": 0}, "step_rows is 0"),
+        ({"step_rows": (1, 2, 3)}, "step_rows is"),
         ({"power_steps": 1.5}, "power_steps is 1.5"),
         ({"on_empty_group": "skip"}, "on_empty_group is 'skip'"),
         ({"dtype": "float16"}, "dtype is float16"),
@@ -647,7 +647,7 @@ def test_memory_is_the_documented_formula_and_not_the_block():
     rows, sex = rng.normal(size=(500, d)), np.arange(500) % 2
     formula = 8 * d * (max(6 * m, 4 * k) + m + 1 + slice_rows(d, "float64")) + 8 * d * (5 * 2 + 7 + 2 * 3)
     with allocations() as peak, threadpool_limits(1):  # every further thread has sums and a slice of its own
-        method = FairPowerMethod(d, k, n_unfair=m, block_size=b, power_steps=1, random_state=0)
+        method = FairPowerMethod(d, k, n_unfair=m, step_rows=b, power_steps=1, random_state=0)
         for _ in range(2 * b // 500):
             method.update(rows, sex)
         used = peak()
@@ -770,7 +770,7 @@ def stream_rows(n, d=D, seed=5):
 @pytest.mark.parametrize("phase", ["unfair", "components"])
 def test_bad_rows_late_in_a_long_update_leave_the_state_as_it_was(phase):
     X, a = stream_rows(20_000)
-    method = FairPowerMethod(D, K, n_unfair=M, block_size=(9_000, 3_000), power_steps=(3, 5), random_state=0)
+    method = FairPowerMethod(D, K, n_unfair=M, step_rows=(9_000, 3_000), power_steps=(3, 5), random_state=0)
     first = 500 if phase == "unfair" else 27_500
     for start in range(0, first, 500):
         method.update(X[start % 20_000 :][:500], a[start % 20_000 :][:500])
@@ -791,7 +791,7 @@ def test_bad_rows_late_in_a_long_update_leave_the_state_as_it_was(phase):
 def test_an_interrupted_update_is_undone(monkeypatch, unfair_steps):
     X, a = stream_rows(4_000)
     steps = (unfair_steps, 9)
-    method = FairPowerMethod(D, K, n_unfair=M, block_size=1_000, power_steps=steps, random_state=0)
+    method = FairPowerMethod(D, K, n_unfair=M, step_rows=1_000, power_steps=steps, random_state=0)
     method.update(X[:1_000], a[:1_000])
     expected = method.copy().update(X, a).to_state()[1]
 
@@ -848,7 +848,7 @@ def test_rows_shared_among_threads_give_the_same_components(monkeypatch, few_col
     """Both ways of reading, with rows or features shared among three threads, against one thread."""
     X, a = stream_rows(3_000)
     labels = np.where(np.arange(3_000) % 7 == 0, None, a.astype(object))
-    options = {"n_unfair": M, "block_size": 500, "power_steps": (3, 3), "random_state": 0}
+    options = {"n_unfair": M, "step_rows": 500, "power_steps": (3, 3), "random_state": 0}
     alone = FairPowerMethod(D, K, **options).update(X, labels)
     monkeypatch.setattr("fairstream.linalg.threads.blas_threads", lambda: 3)
     monkeypatch.setattr("fairstream.linalg.threads._WORTH_A_THREAD", 1)
@@ -931,12 +931,12 @@ def test_blocks_warn_of_more_than_their_sampling_error_only():
     X, sex = quick_problem()
     with warnings.catch_warnings():
         warnings.simplefilter("error", FairstreamWarning)
-        settled = FairPowerMethod(8, 2, n_unfair=1, block_size=150, power_steps=10, random_state=0)
+        settled = FairPowerMethod(8, 2, n_unfair=1, step_rows=150, power_steps=10, random_state=0)
         settled.update(X, sex)
     assert 1e-4 < settled.convergence["components"] < 0.3
     X, sex = slow_problem()
-    moving = FairPowerMethod(40, 5, n_unfair=4, block_size=150, power_steps=10, random_state=0)
-    with pytest.warns(FairstreamWarning, match="raise power_steps or block_size"):
+    moving = FairPowerMethod(40, 5, n_unfair=4, step_rows=150, power_steps=10, random_state=0)
+    with pytest.warns(FairstreamWarning, match="raise power_steps or step_rows"):
         moving.update(X, sex)
 
 
@@ -963,7 +963,7 @@ def test_convergence_is_stored_and_old_states_load_without_it():
 def test_rows_whose_squares_underflow_are_refused(dtype, scale):
     X, a = stream_rows(600)
     for rows in ((X * scale).astype(dtype), sp.csr_array((X * scale).astype(dtype))):
-        method = FairPowerMethod(D, K, block_size=100, random_state=0, dtype=dtype)
+        method = FairPowerMethod(D, K, step_rows=100, random_state=0, dtype=dtype)
         with pytest.raises(ValueError, match="sums of squares underflow"):
             method.update(rows, a)
         assert method.n_rows == 0

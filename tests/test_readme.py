@@ -42,7 +42,7 @@ import fairstream
 
 rng = np.random.default_rng(0)
 X, sex = rng.normal(size=(400, 24)), rng.choice(["f", "m"], 400)
-source = fairstream.open_source(X, sensitive={"sex": sex})
+source = fairstream.open_source(X, sensitive_features={"sex": sex})
 pca = fairstream.FairStreamingPCA(2).fit(X, sensitive_features=sex)
 faces = fairstream.FairImagePCA(2).fit(X, sensitive_features=sex)
 moments, subspace = pca.moments_, pca.subspace_

@@ -218,8 +218,8 @@ def test_moments_and_estimator_files_with_small_groups_warn_when_saved(tmp_path)
 @pytest.mark.parametrize("solver", ["exact", "power"])
 def test_a_checkpoint_says_in_inspect_that_it_holds_small_groups(tmp_path, solver):
     X, sex = people()
-    options = {"block_size": (200, 200), "power_steps": (1, 2)} if solver == "power" else {}
-    source = open_source(X, sensitive={"sex": sex}, block_size=300)
+    options = {"step_rows": (200, 200), "power_steps": (1, 2)} if solver == "power" else {}
+    source = open_source(X, sensitive_features={"sex": sex}, block_size=300)
     fit_source(source, n_components=1, solver=solver, **options, checkpoint=tmp_path / "c", every=300)
     for file in (tmp_path / "c").iterdir():
         assert inspect_file(file)["caution"] == CAUTION

@@ -15,7 +15,7 @@ from fairstream.linalg import principal_angles
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pandas")
 
-OPTIONS = {"sensitive": ["sex", "race"], "target": "income", "standardize": True}
+OPTIONS = {"sensitive_features": ["sex", "race"], "target": "income", "standardize": True}
 
 
 def fitted(source):
@@ -75,7 +75,7 @@ def as_parquet(adult, encoded, folder):
 
 def as_npy(adult, encoded, folder):
     np.save(folder / "adult.npy", encoded.X)
-    return open_source(folder / "adult.npy", sensitive=adult[["sex", "race"]])
+    return open_source(folder / "adult.npy", sensitive_features=adult[["sex", "race"]])
 
 
 def as_hdf5(adult, encoded, folder):
@@ -84,7 +84,7 @@ def as_hdf5(adult, encoded, folder):
         file.create_dataset("X", data=encoded.X, chunks=(1_000, encoded.X.shape[1]))
         for name in ("sex", "race"):
             file[name] = adult[name].to_numpy(dtype=object)
-    return open_source(folder / "adult.h5", sensitive=["sex", "race"])
+    return open_source(folder / "adult.h5", sensitive_features=["sex", "race"])
 
 
 def as_zarr(adult, encoded, folder):
@@ -93,7 +93,7 @@ def as_zarr(adult, encoded, folder):
     group.create_array("X", data=encoded.X, chunks=(1_000, encoded.X.shape[1]))
     for name in ("sex", "race"):
         group.create_array(name, data=encoded.groups[name].codes)
-    return open_source(folder / "adult.zarr", sensitive=["sex", "race"])
+    return open_source(folder / "adult.zarr", sensitive_features=["sex", "race"])
 
 
 CONTAINERS = (as_pandas, as_polars, as_pyarrow, as_csv, as_parquet, as_npy, as_hdf5, as_zarr)
@@ -110,5 +110,5 @@ def test_adult_gives_the_same_subspace_from(container, adult, encoded, reference
 def test_labels_out_of_step_give_another_subspace(adult, encoded, reference):
     """The control: the comparison above would notice labels that slipped by one row."""
     slipped = np.roll(adult["sex"].to_numpy(dtype=object), 1)
-    found = fitted(open_source(encoded.X, sensitive={"sex": slipped, "race": adult["race"]}))
+    found = fitted(open_source(encoded.X, sensitive_features={"sex": slipped, "race": adult["race"]}))
     assert principal_angles(found.components.T, reference.components.T)[0] > 1e-3

@@ -36,7 +36,9 @@ class ArrayContract(SourceContract):
     @pytest.fixture
     def reopen(self, tmp_path):
         data = self.data(tmp_path)
-        return lambda size: open_source(data, sensitive=LABELS, target=Y, block_size=size, **self.options)
+        return lambda size: open_source(
+            data, sensitive_features=LABELS, target=Y, block_size=size, **self.options
+        )
 
     @pytest.fixture
     def expected(self):
@@ -107,7 +109,7 @@ class TestNpzWithLabelsInside(ArrayContract):
     def reopen(self, tmp_path):
         path = tmp_path / "all.npz"
         np.savez(path, X=X, race=RACE, y=Y)
-        return lambda size: open_source(path, sensitive=["race"], target="y", block_size=size)
+        return lambda size: open_source(path, sensitive_features=["race"], target="y", block_size=size)
 
     @pytest.fixture
     def expected(self):
@@ -130,7 +132,9 @@ class TestSensitiveColumns(ArrayContract):
     @pytest.fixture
     def reopen(self, tmp_path):
         np.save(tmp_path / "X.npy", np.column_stack([RACE, X, Y]))
-        return lambda size: open_source(tmp_path / "X.npy", sensitive=[0], target=-1, block_size=size)
+        return lambda size: open_source(
+            tmp_path / "X.npy", sensitive_features=[0], target=-1, block_size=size
+        )
 
     @pytest.fixture
     def expected(self):
@@ -144,7 +148,7 @@ def test_sparse_blocks_stay_sparse(tmp_path):
 
 
 def test_sensitive_column_of_a_sparse_matrix():
-    (block,) = open_source(SPARSE, sensitive=[0])
+    (block,) = open_source(SPARSE, sensitive_features=[0])
     assert block.X.shape == (N, 1_999)
     assert block.groups["column_0"].decode().tolist() == SPARSE[:, [0]].toarray().ravel().tolist()
 
@@ -176,9 +180,9 @@ def test_no_rows_make_no_block():
 
 
 def test_features_choose_columns():
-    (block,) = open_source(X, features=[3, -1], sensitive=[3])
+    (block,) = open_source(X, features=[3, -1], sensitive_features=[3])
     np.testing.assert_array_equal(block.X, X[:, [3, D - 1]])
-    (block,) = open_source(X, sensitive=[3], keep_sensitive=True)
+    (block,) = open_source(X, sensitive_features=[3], keep_sensitive=True)
     np.testing.assert_array_equal(block.X, X)
 
 
@@ -195,17 +199,21 @@ def test_other_arrays_are_taken_as_arrays():
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (X, {"sensitive": LABELS["sex"][:-1]}, "299 rows, X has 300"),
-        (X, {"sensitive": [D]}, "names column 60, X has 60 columns"),
-        (X, {"sensitive": [1, 1]}, "names a column twice"),
+        (X, {"sensitive_features": LABELS["sex"][:-1]}, "299 rows, X has 300"),
+        (X, {"sensitive_features": [D]}, "names column 60, X has 60 columns"),
+        (X, {"sensitive_features": [1, 1]}, "names a column twice"),
         (X, {"features": ["a"]}, "pass column indices"),
         (X, {"features": [99]}, "features names column 99"),
         (X, {"target": Y[:4]}, r"target has shape \(4,\)"),
         (X, {"keep_sensitive": True}, "keep_sensitive does not apply"),
-        (X, {"sensitive": [0], "features": [1], "keep_sensitive": True}, "keep_sensitive does not apply"),
+        (
+            X,
+            {"sensitive_features": [0], "features": [1], "keep_sensitive": True},
+            "keep_sensitive does not apply",
+        ),
         (X, {"standardize": True}, "standardize does not apply to an array"),
         (X, {"key": "X"}, "key does not apply to an array"),
-        (X[:, :1], {"sensitive": [0]}, "no feature column is left"),
+        (X[:, :1], {"sensitive_features": [0]}, "no feature column is left"),
         (X[0], {}, "reshape"),
         (np.array([["a"]]), {}, "real numbers"),
         (np.array([[None]], dtype=object), {}, "Python objects"),
@@ -236,8 +244,8 @@ def test_bad_files_are_one_line_errors(tmp_path):
         ("text.npz", {}, "not an .npz file"),
         ("two.npz", {}, "holds a, b: say which"),
         ("two.npz", {"key": "c"}, "not 'c'"),
-        ("two.npz", {"key": "a", "sensitive": ["sex"]}, "sensitive names 'sex'"),
-        ("objects.npz", {"sensitive": ["sex"]}, "Python objects"),
+        ("two.npz", {"key": "a", "sensitive_features": ["sex"]}, "sensitive_features names 'sex'"),
+        ("objects.npz", {"sensitive_features": ["sex"]}, "Python objects"),
     ]:
         with pytest.raises(ValueError, match=message) as error:
             open_source(tmp_path / name, **options)

@@ -51,7 +51,7 @@ def test_a_wide_file_is_read_whole(tmp_path):
     names = [f"x{j}" for j in range(20_000)]
     lines = [",".join(["sex", *names]), ",".join(["f", *["1"] * 20_000]), ",".join(["m", *["2"] * 20_000])]
     (tmp_path / "wide.csv").write_text("\n".join(lines))
-    source = open_source(tmp_path / "wide.csv", sensitive=["sex"])
+    source = open_source(tmp_path / "wide.csv", sensitive_features=["sex"])
     (block,) = source
     assert source.feature_names == tuple(names)
     np.testing.assert_array_equal(block.X, np.repeat([[1.0], [2.0]], 20_000, axis=1))
@@ -71,7 +71,7 @@ def test_a_batch_of_a_wide_file_holds_many_rows(tmp_path):
 def test_lines_longer_than_a_read_are_no_obstacle(tmp_path):
     name = "c" * 3_000_000
     (tmp_path / "a.csv").write_text(f"x,{name},sex\n1,2,f\n3,4,m\n")
-    (block,) = open_source(tmp_path / "a.csv", sensitive=["sex"])
+    (block,) = open_source(tmp_path / "a.csv", sensitive_features=["sex"])
     assert block.X.tolist() == [[1, 2], [3, 4]]
 
 
@@ -86,7 +86,7 @@ def test_a_line_that_grows_too_long_further_down_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"x,sex\n" + b"1,f\n" * 300_000 + b"2," + b"m" * 3_000_000 + b"\n")
     with pytest.raises(ValueError, match=r"a\.csv cannot be read: it has a line of more than 1,048,576"):
-        list(open_source(path, sensitive=["sex"]))
+        list(open_source(path, sensitive_features=["sex"]))
 
 
 def latin(path, text):
@@ -99,17 +99,17 @@ def test_another_text_encoding_can_be_named(tmp_path, text):
     path = latin(tmp_path / "a.csv", text)
     expected = tmp_path / "expected.csv"
     expected.write_text(text, encoding="utf-8")
-    (there,) = open_source(expected, sensitive=["sex"])
-    (here,) = open_source(path, sensitive=["sex"], text_encoding="latin-1")
+    (there,) = open_source(expected, sensitive_features=["sex"])
+    (here,) = open_source(path, sensitive_features=["sex"], text_encoding="latin-1")
     np.testing.assert_array_equal(here.X, there.X)
     assert here.groups["sex"].labels == there.groups["sex"].labels
     with pytest.raises(ValueError, match=r'a\.csv is not UTF-8 text.*text_encoding="latin-1"'):
-        list(open_source(path, sensitive=["sex"]))
+        list(open_source(path, sensitive_features=["sex"]))
 
 
 def test_wide_characters_are_read_too(tmp_path):
     (tmp_path / "a.csv").write_bytes("x,sex\n1,f\n2,für\n".encode("utf-16"))
-    (block,) = open_source(tmp_path / "a.csv", sensitive=["sex"], text_encoding="utf-16")
+    (block,) = open_source(tmp_path / "a.csv", sensitive_features=["sex"], text_encoding="utf-16")
     assert block.X.tolist() == [[1], [2]]
     assert block.groups["sex"].labels == ("f", "für")
 
@@ -118,7 +118,7 @@ def test_text_that_stops_being_utf8_further_down_names_the_file_and_the_option(t
     path = tmp_path / "late.csv"
     path.write_bytes(b"x,sex\n" + b"1,f\n" * 300_000 + "2,für\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r'late\.csv is not UTF-8 text.*text_encoding="latin-1"'):
-        list(open_source(path, sensitive=["sex"]))
+        list(open_source(path, sensitive_features=["sex"]))
 
 
 def test_text_that_is_not_in_the_encoding_named_is_refused(tmp_path):
@@ -134,7 +134,7 @@ def test_what_is_no_text_encoding_is_refused(tmp_path, name):
 
 def test_a_column_that_is_not_read_may_hold_anything(tmp_path):
     path = latin(tmp_path / "a.csv", "x,note,sex\n1,ü,f\n2,ß,m\n")
-    (block,) = open_source(path, sensitive=["sex"], features=["x"])
+    (block,) = open_source(path, sensitive_features=["sex"], features=["x"])
     assert block.X.tolist() == [[1], [2]]
 
 
@@ -143,9 +143,9 @@ def test_a_header_cut_at_the_wrong_character_hints_at_the_delimiter(tmp_path, ma
     path = tmp_path / "a.csv"
     path.write_text(f"x{mark}sex\n1{mark}f\n2{mark}m\n")
     with pytest.raises(ValueError, match=r"a\.csv has one column, .*: pass delimiter=") as caught:
-        open_source(path, sensitive=["sex"])
+        open_source(path, sensitive_features=["sex"])
     assert f"delimiter={mark!r}" in str(caught.value)
-    (block,) = open_source(path, sensitive=["sex"], delimiter=mark)
+    (block,) = open_source(path, sensitive_features=["sex"], delimiter=mark)
     assert block.X.tolist() == [[1], [2]]
 
 
@@ -163,13 +163,13 @@ def test_an_unclosed_quote_does_not_swallow_rows(tmp_path, column, cells):
     path = tmp_path / "open.csv"
     path.write_text(UNCLOSED.format(*cells) if column == "sex" else 'x,work,sex\n1,a,f\n2,"a,m\n3,a",f\n')
     with pytest.raises(ValueError, match=rf"open\.csv: column '{column}' holds a line end in row 2.*quote"):
-        list(open_source(path, sensitive=["sex"]))
+        list(open_source(path, sensitive_features=["sex"]))
 
 
 def test_values_of_several_lines_are_read_on_request(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('x,sex\n1,"f\ng"\n2,m\n')
-    (block,) = open_source(path, sensitive=["sex"], newlines_in_values=True)
+    (block,) = open_source(path, sensitive_features=["sex"], newlines_in_values=True)
     assert block.groups["sex"].labels == ("f\ng", "m")
 
 
@@ -177,4 +177,4 @@ def test_a_label_as_long_as_a_text_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('x,sex\n1,f\n2,"m\n' + "3,f\n" * 500 + '"\n4,m\n')
     with pytest.raises(ValueError, match=r"sensitive column 'sex' holds a label of 2,00\d characters.*quote"):
-        list(open_source(path, sensitive=["sex"], newlines_in_values=True))
+        list(open_source(path, sensitive_features=["sex"], newlines_in_values=True))

@@ -40,7 +40,7 @@ class TestHivePartitions(SourceContract):
     def reopen(self, tmp_path):
         data = partitioned(tmp_path / "people")
         return lambda size: open_source(
-            data, sensitive=["race"], features=[*names(), "year"], block_size=size
+            data, sensitive_features=["race"], features=[*names(), "year"], block_size=size
         )
 
     @pytest.fixture
@@ -57,8 +57,8 @@ def names():
 
 def test_a_partitioned_table_has_the_columns_of_the_plain_one(tmp_path):
     pq.write_table(PLAIN, tmp_path / "plain.parquet")
-    plain = open_source(tmp_path / "plain.parquet", sensitive=["sex"])
-    hive = open_source(partitioned(tmp_path / "hive"), sensitive=["sex"])
+    plain = open_source(tmp_path / "plain.parquet", sensitive_features=["sex"])
+    hive = open_source(partitioned(tmp_path / "hive"), sensitive_features=["sex"])
     assert hive.feature_names == plain.feature_names
 
 
@@ -67,7 +67,9 @@ def test_a_key_can_be_the_sensitive_attribute(tmp_path, pattern):
     partitioned(tmp_path / "hive")
     pq.write_table(PLAIN, tmp_path / "plain.parquet")
     fits = [
-        fit_source(open_source(path, sensitive=["race"], features=[*names(), "year"]), n_components=2)
+        fit_source(
+            open_source(path, sensitive_features=["race"], features=[*names(), "year"]), n_components=2
+        )
         for path in (tmp_path / "plain.parquet", tmp_path / "hive" / pattern)
     ]
     plain, hive = (fit.components_.T @ fit.components_ for fit in fits)
@@ -94,7 +96,7 @@ def test_keys_are_typed_as_pyarrow_types_them(tmp_path):
     keys = ("zero", "long", "minus", "some")
     folder = partitioned(tmp_path / "hive", table, keys)
     expected = pq.read_table(folder, partitioning="hive")
-    source = open_source(folder, sensitive=["some"], features=["x", "zero", "minus"])
+    source = open_source(folder, sensitive_features=["some"], features=["x", "zero", "minus"])
     order = np.argsort(expected.column("x").to_numpy())
     (block,) = source
     rows = np.argsort(block.X[:, 0])
@@ -102,12 +104,12 @@ def test_keys_are_typed_as_pyarrow_types_them(tmp_path):
         values = np.array(expected.column(name).to_pylist())
         np.testing.assert_array_equal(block.X[rows, j], values[order])
     assert block.groups["some"].decode()[rows].tolist() == ["a b", None, "c=d"]
-    long = open_source(folder, sensitive=["some"], features=["long"])
+    long = open_source(folder, sensitive_features=["some"], features=["long"])
     assert long.feature_names == ("long=1", "long=1099511627776", "long=2"), "text, as in pyarrow"
 
 
 def test_parts_and_pickles_keep_the_keys(tmp_path):
-    source = open_source(partitioned(tmp_path / "hive"), sensitive=["race"], features=["year"])
+    source = open_source(partitioned(tmp_path / "hive"), sensitive_features=["race"], features=["year"])
     (whole,) = source
     cuts = source.cuts
     parts = [pickle.loads(pickle.dumps(source.part(a, b))) for a, b in itertools.pairwise(cuts)]
@@ -123,7 +125,7 @@ def test_a_file_that_holds_the_key_itself_is_believed(tmp_path):
     pq.write_table(
         pa.table({"x": [1.0, 2.0], "race": ["b", "c"]}), tmp_path / "hive" / "race=a" / "1.parquet"
     )
-    (block,) = open_source(tmp_path / "hive", sensitive=["race"])
+    (block,) = open_source(tmp_path / "hive", sensitive_features=["race"])
     assert block.groups["race"].labels == ("b", "c")
 
 

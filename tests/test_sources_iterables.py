@@ -54,7 +54,7 @@ class Loader:
 class TestLoader(SourceContract):
     @pytest.fixture
     def reopen(self):
-        return lambda size: open_source(Loader(), sensitive=["race"], block_size=size)
+        return lambda size: open_source(Loader(), sensitive_features=["race"], block_size=size)
 
     @pytest.fixture
     def expected(self):
@@ -97,9 +97,9 @@ def test_blocks_sparse_rows_and_bare_rows_are_taken():
 
 def test_sensitive_chooses_and_names_label_columns():
     both = [(X, {"sex": SEX, "race": RACE})]
-    assert list(next(iter(open_source(both, sensitive=["race"]))).groups) == ["race"]
+    assert list(next(iter(open_source(both, sensitive_features=["race"]))).groups) == ["race"]
     unnamed = [(X, np.column_stack([RACE, Y]))]
-    assert list(next(iter(open_source(unnamed, sensitive=["race", "y"]))).groups) == ["race", "y"]
+    assert list(next(iter(open_source(unnamed, sensitive_features=["race", "y"]))).groups) == ["race", "y"]
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_sensitive_chooses_and_names_label_columns():
         ([(X, SEX), (X[:, 1:], SEX)], {}, "block 1 of the iterable has 3 columns, the first has 4"),
         ([(X, SEX[:-1])], {}, "100 rows, X has 101"),
         ([(X, SEX, Y[:-1])], {}, "one each"),
-        ([X], {"sensitive": ["sex"]}, "has no labels"),
-        ([(X, np.column_stack([RACE, Y]))], {"sensitive": ["race"]}, "name each label column"),
-        ([(X, {"race": RACE})], {"sensitive": ["sex"]}, "name each label column"),
-        ([(X, SEX)], {"sensitive": RACE}, "come with its blocks"),
+        ([X], {"sensitive_features": ["sex"]}, "has no labels"),
+        ([(X, np.column_stack([RACE, Y]))], {"sensitive_features": ["race"]}, "name each label column"),
+        ([(X, {"race": RACE})], {"sensitive_features": ["sex"]}, "name each label column"),
+        ([(X, SEX)], {"sensitive_features": RACE}, "come with its blocks"),
         ([(X, SEX)], {"target": "y"}, "target does not apply to an iterable"),
         ([(X, SEX)], {"features": [0]}, "features does not apply to an iterable"),
         ([(X.astype(str), SEX)], {}, "real numbers"),
@@ -147,6 +147,6 @@ def test_a_torch_loader_is_a_source():
     torch = pytest.importorskip("torch")
     data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(RACE))
     loader = torch.utils.data.DataLoader(data, batch_size=16)
-    source = open_source(loader, sensitive=["race"], block_size=25)
+    source = open_source(loader, sensitive_features=["race"], block_size=25)
     for _ in range(2):
         assert_same_rows(source, Block(X, encode_groups({"race": RACE}, N)))

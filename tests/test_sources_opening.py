@@ -16,7 +16,7 @@ from fairstream.data.open import _KINDS
 def test_an_open_source_passes_through_and_takes_no_options():
     source = open_source(np.eye(3))
     assert open_source(source) is source
-    for options in ({"block_size": 2}, {"sensitive": [0]}, {"features": [0]}, {"mode": "grey"}):
+    for options in ({"block_size": 2}, {"sensitive_features": [0]}, {"features": [0]}, {"mode": "grey"}):
         with pytest.raises(ValueError, match="already open"):
             open_source(source, **options)
 
@@ -108,4 +108,4 @@ def test_sources_need_no_extra_for_arrays():
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
     os.mkfifo(tmp_path / "p.csv")
     with pytest.raises(ValueError, match=r"p\.csv is not a regular file"):
-        open_source(tmp_path / "p.csv", sensitive=["sex"])
+        open_source(tmp_path / "p.csv", sensitive_features=["sex"])

@@ -30,7 +30,7 @@ class StoreContract(SourceContract):
     @pytest.fixture
     def reopen(self, tmp_path):
         data = self.data(tmp_path)
-        return lambda size: open_source(data, sensitive=["sex", "race"], target="y", block_size=size)
+        return lambda size: open_source(data, sensitive_features=["sex", "race"], target="y", block_size=size)
 
 
 class TestHDF5(StoreContract):
@@ -66,7 +66,9 @@ class TestHDF5Group(TestHDF5):
         path = self.data(tmp_path)
         with h5py.File(path, "r") as file:
             group = file["/"]
-            yield lambda size: open_source(group, sensitive=["sex", "race"], target="y", block_size=size)
+            yield lambda size: open_source(
+                group, sensitive_features=["sex", "race"], target="y", block_size=size
+            )
 
 
 class TestZarr(StoreContract):
@@ -101,7 +103,7 @@ class TestZarrArrayWithLabels(TestZarr):
     @pytest.fixture
     def reopen(self, tmp_path):
         path = self.data(tmp_path) / "X"
-        return lambda size: open_source(path, sensitive={"sex": SEX, "race": RACE}, block_size=size)
+        return lambda size: open_source(path, sensitive_features={"sex": SEX, "race": RACE}, block_size=size)
 
     @pytest.fixture
     def expected(self):
@@ -148,7 +150,9 @@ def test_key_and_features(tmp_path):
 
 def test_labels_may_be_passed_in(tmp_path):
     path = hdf5(tmp_path, X=X)
-    assert_same_rows(open_source(path, sensitive=RACE, block_size=9), Block(X, encode_groups(RACE, N)))
+    assert_same_rows(
+        open_source(path, sensitive_features=RACE, block_size=9), Block(X, encode_groups(RACE, N))
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,11 +160,11 @@ def test_labels_may_be_passed_in(tmp_path):
     [
         ({"a": X, "b": X}, {}, "holds a, b: say which is X"),
         ({"a": X, "b": X}, {"key": "c"}, "not 'c'"),
-        ({"X": X}, {"sensitive": ["sex"]}, "sensitive names 'sex'"),
+        ({"X": X}, {"sensitive_features": ["sex"]}, "sensitive_features names 'sex'"),
         ({"X": X}, {"target": "y"}, "target names 'y'"),
-        ({"X": X, "sex": RACE[:5]}, {"sensitive": ["sex"]}, r"shape \(5,\), X has 310 rows"),
+        ({"X": X, "sex": RACE[:5]}, {"sensitive_features": ["sex"]}, r"shape \(5,\), X has 310 rows"),
         ({"X": RACE}, {}, "reshape"),
-        ({"X": X}, {"sensitive": RACE[:5]}, "5 rows, X has 310"),
+        ({"X": X}, {"sensitive_features": RACE[:5]}, "5 rows, X has 310"),
         ({"X": X}, {"impute": "mean"}, "impute does not apply to an HDF5 file"),
     ],
 )
@@ -185,7 +189,7 @@ def test_unreadable_stores_are_one_line_errors(tmp_path):
 def test_a_single_array_has_no_siblings(tmp_path):
     path = TestZarr().data(tmp_path) / "X"
     with pytest.raises(ValueError, match="single array"):
-        open_source(path, sensitive=["sex"])
+        open_source(path, sensitive_features=["sex"])
 
 
 def zarr_of(tmp_path, values, **layout):
@@ -235,7 +239,7 @@ def test_a_missing_chunk_of_labels_is_refused_too(tmp_path):
     stored_chunks(path, "sex")[0].unlink()
     assert open_source(path, key="X").n_rows == 100
     with pytest.raises(ValueError, match=r"\[sex\] lacks 1 of 10 chunks"):
-        open_source(path, sensitive=["sex"])
+        open_source(path, sensitive_features=["sex"])
 
 
 def test_missing_chunks_of_an_object_are_refused_too(tmp_path):
@@ -325,4 +329,4 @@ def test_hdf5_labels_do_not_come_from_other_files(tmp_path):
     with h5py.File(hdf5(tmp_path, X=X), "a") as file:
         file["sex"] = h5py.ExternalLink("other.h5", "/sex")
     with pytest.raises(ValueError, match="'sex' is kept in another file"):
-        open_source(tmp_path / "data.h5", sensitive=["sex"])
+        open_source(tmp_path / "data.h5", sensitive_features=["sex"])

@@ -42,7 +42,7 @@ class TableContract(SourceContract):
     @pytest.fixture
     def reopen(self, tmp_path):
         data = self.data(tmp_path)
-        return lambda size: open_source(data, sensitive=["sex"], target="y", block_size=size)
+        return lambda size: open_source(data, sensitive_features=["sex"], target="y", block_size=size)
 
     @pytest.fixture
     def expected(self):
@@ -138,14 +138,19 @@ class TestLabelsPassedBeside(TableContract):
     @pytest.fixture
     def reopen(self, tmp_path):
         frame = TABLE.to_pandas()
-        return lambda size: open_source(frame, sensitive=frame["sex"], target="y", block_size=size)
+        return lambda size: open_source(frame, sensitive_features=frame["sex"], target="y", block_size=size)
 
 
 class TestStandardised(TableContract):
     @pytest.fixture
     def reopen(self):
         return lambda size: open_source(
-            TABLE, sensitive=["sex"], target="y", features=["x1", "age"], standardize=True, block_size=size
+            TABLE,
+            sensitive_features=["sex"],
+            target="y",
+            features=["x1", "age"],
+            standardize=True,
+            block_size=size,
         )
 
     @pytest.fixture
@@ -204,19 +209,27 @@ def test_mean_fills_missing_numbers_and_shares_fill_missing_categories():
         ({"a": pa.array([0], pa.timestamp("s"))}, {}, "holds timestamp"),
         ({"a": [1.0, float("inf")]}, {"standardize": True}, "infinite"),
         ({"a": [1.0, float("inf")]}, {}, "column 'a' holds infinite values"),
-        ({"a": [1.0], "s": [b"x"]}, {"sensitive": ["s"]}, "which holds binary"),
+        ({"a": [1.0], "s": [b"x"]}, {"sensitive_features": ["s"]}, "which holds binary"),
         ({"a": [1.0]}, {"impute": "median"}, "impute is 'median'"),
-        ({"a": [1.0]}, {"sensitive": ["sex"]}, "sensitive names 'sex', the pyarrow table has a: name one"),
+        (
+            {"a": [1.0]},
+            {"sensitive_features": ["sex"]},
+            "sensitive_features names 'sex', the pyarrow table has a: name one",
+        ),
         ({"a": [1.0]}, {"target": "y"}, "target names 'y'"),
         ({"a": [1.0]}, {"features": ["b"]}, "features names 'b'"),
         ({"a": [1.0]}, {"features": ["a", "a"]}, "features names a column twice"),
         ({"a": [1.0]}, {"features": "a"}, "pass a list of column names"),
         ({"a": [1.0]}, {"features": [0]}, "pass a list of column names"),
-        ({"a": [1.0]}, {"sensitive": ["a"]}, "no column left"),
+        ({"a": [1.0]}, {"sensitive_features": ["a"]}, "no column left"),
         ({"a": [1.0]}, {"keep_sensitive": True}, "keep_sensitive does not apply"),
-        ({"a": [1], "s": [1]}, {"sensitive": ["s"], "features": ["a"], "keep_sensitive": True}, "not apply"),
+        (
+            {"a": [1], "s": [1]},
+            {"sensitive_features": ["s"], "features": ["a"], "keep_sensitive": True},
+            "not apply",
+        ),
         ({"a": [1.0]}, {"delimiter": ";"}, "delimiter does not apply to a frame"),
-        ({"a": [1.0]}, {"sensitive": np.array([1, 2])}, "2 rows, X has 1"),
+        ({"a": [1.0]}, {"sensitive_features": np.array([1, 2])}, "2 rows, X has 1"),
     ],
 )  # fmt: skip
 def test_refusals_name_column_and_way_out(columns, options, message):
@@ -227,15 +240,15 @@ def test_refusals_name_column_and_way_out(columns, options, message):
 
 def test_sensitive_columns_stay_only_where_asked_for():
     columns = {"a": [1.0, 2.0], "sex": ["f", "m"], "y": [0, 1]}
-    assert opened(columns, sensitive="sex", target="y").feature_names == ("a",)
-    assert opened(columns, sensitive=["sex"], target="y", keep_sensitive=True).feature_names == (
+    assert opened(columns, sensitive_features="sex", target="y").feature_names == ("a",)
+    assert opened(columns, sensitive_features=["sex"], target="y", keep_sensitive=True).feature_names == (
         "a", "sex=f", "sex=m",
     )  # fmt: skip
-    assert opened(columns, sensitive=["sex"], features=["sex"]).feature_names == ("sex=f", "sex=m")
+    assert opened(columns, sensitive_features=["sex"], features=["sex"]).feature_names == ("sex=f", "sex=m")
     # Labels taken from the frame's own column are as sensitive as the column.
     frame = pd.DataFrame(columns)
-    assert open_source(frame, sensitive=frame["sex"]).feature_names == ("a", "y")
-    assert open_source(frame, sensitive=frame["sex"], keep_sensitive=True).n_features == 4
+    assert open_source(frame, sensitive_features=frame["sex"]).feature_names == ("a", "y")
+    assert open_source(frame, sensitive_features=frame["sex"], keep_sensitive=True).n_features == 4
 
 
 def test_numbers_can_be_categories():
@@ -248,8 +261,8 @@ def test_numbers_can_be_categories():
 def test_two_columns_that_give_one_feature_name_are_refused(options):
     frame = pd.DataFrame({"a": ["x", "y"], "a=x": [1.0, 2.0], "b": [0, 1]})
     with pytest.raises(ValueError, match="columns 'a' and 'a=x' both give a feature 'a=x': rename one"):
-        _ = open_source(frame, sensitive="b", **options).feature_names
-    renamed = open_source(frame.rename(columns={"a=x": "c"}), sensitive="b", **options)
+        _ = open_source(frame, sensitive_features="b", **options).feature_names
+    renamed = open_source(frame.rename(columns={"a=x": "c"}), sensitive_features="b", **options)
     assert renamed.feature_names == ("a=x", "a=y", "c")
 
 
@@ -273,7 +286,7 @@ def test_lists_of_numbers_are_several_features():
 
 def test_a_first_pass_that_fails_leaves_nothing_learned():
     frame = pd.DataFrame({"c": ["p", None], "s": [0, 1]})
-    source = open_source(frame, sensitive=["s"])
+    source = open_source(frame, sensitive_features=["s"])
     with pytest.raises(ValueError, match="missing"):
         list(source)
     frame.loc[1, "c"] = "q"
@@ -293,14 +306,14 @@ def test_a_pickled_source_carries_its_first_pass():
 
 def test_a_record_batch_reader_is_read_once():
     reader = TABLE.select(["x0", "sex"]).to_reader(max_chunksize=33)
-    source = open_source(reader, sensitive=["sex"], block_size=50)
+    source = open_source(reader, sensitive_features=["sex"], block_size=50)
     assert_same_rows(source, Block(NUMBERS["x0"].reshape(-1, 1), encode_groups({"sex": SEX}, N)))
     with pytest.raises(ValueError, match="once only"):
         list(source)
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(source)
     with pytest.raises(ValueError, match="needs a first pass"):
-        open_source(TABLE.to_reader(), sensitive=["sex"])
+        open_source(TABLE.to_reader(), sensitive_features=["sex"])
 
 
 def test_one_record_batch_is_a_table():
@@ -365,13 +378,13 @@ def test_parquet_files_must_agree(tmp_path):
     with pytest.raises(
         ValueError, match=r"column 'a' is int64 in .*1.parquet and (large_)?string in .*2.parquet"
     ):
-        list(open_source(tmp_path, sensitive=["s"]))
+        list(open_source(tmp_path, sensitive_features=["s"]))
     pq.write_table(pa.table({"a": [1, 2], "s": ["0", "1"]}), tmp_path / "2.parquet")
     with pytest.raises(ValueError, match="column 's'"):
-        list(open_source(tmp_path, sensitive=["s"]))
+        list(open_source(tmp_path, sensitive_features=["s"]))
     pq.write_table(pa.table({"b": [1, 2], "s": [0, 1]}), tmp_path / "2.parquet")
     with pytest.raises(ValueError, match="has no column 'a'"):
-        list(open_source(tmp_path, sensitive=["s"]))
+        list(open_source(tmp_path, sensitive_features=["s"]))
 
 
 def write(path, text):
@@ -383,14 +396,14 @@ def test_csv_that_changes_type_half_way_is_one_line(tmp_path):
     rows = "".join(f"{i},{i % 2}\n" for i in range(200_000))
     path = write(tmp_path / "a.csv", f"a,s\n{rows}many,1\n")
     with pytest.raises(ValueError, match=r"a.csv cannot be read: .*many.*column_types") as error:
-        list(open_source(path, sensitive=["s"]))
+        list(open_source(path, sensitive_features=["s"]))
     assert "\n" not in str(error.value)
     path = write(tmp_path / "b.csv", f"a,s\n{rows}1,unknown\n")
     with pytest.raises(ValueError, match=r"unknown.*column_types"):
-        list(open_source(path, sensitive=["s"]))
+        list(open_source(path, sensitive_features=["s"]))
     # A number with a point after a megabyte without any is no change of type.
     path = write(tmp_path / "c.csv", f"a,s\n{rows}1.5,1\n")
-    source = open_source(path, sensitive=["s"])
+    source = open_source(path, sensitive_features=["s"])
     assert source.n_rows is None
     assert list(source)[-1].X[-1, 0] == 1.5
     assert source.n_rows == 200_001
@@ -400,14 +413,14 @@ def test_csv_types_names_and_delimiters(tmp_path):
     path = write(tmp_path / "a.csv", "1;007;f\n2;008;m\n")
     source = open_source(
         path,
-        sensitive=["sex"],
+        sensitive_features=["sex"],
         delimiter=";",
         column_names=["a", "zip", "sex"],
         column_types={"zip": "string"},
     )
     assert source.feature_names == ("a", "zip=007", "zip=008")
     path = write(tmp_path / "a.tsv", "a\ts\n1\t0\n,\t1\n")
-    assert open_source(path, sensitive=["s"]).feature_names == ("a=,", "a=1")
+    assert open_source(path, sensitive_features=["s"]).feature_names == ("a=,", "a=1")
 
 
 def test_csv_with_two_columns_of_one_name_is_refused(tmp_path):
@@ -418,14 +431,14 @@ def test_csv_with_two_columns_of_one_name_is_refused(tmp_path):
 def test_csv_that_is_not_utf8_is_not_taken_for_labels(tmp_path):
     (tmp_path / "a.csv").write_bytes("a,s\n1,m\u00e4nnlich\n".encode("latin-1"))
     with pytest.raises(ValueError, match="UTF-8"):
-        open_source(tmp_path / "a.csv", sensitive=["s"])
+        open_source(tmp_path / "a.csv", sensitive_features=["s"])
 
 
 def test_csv_empty_cells_are_missing(tmp_path):
     path = write(tmp_path / "a.csv", "a,c,s\n1,p,f\n,,\n")
     with pytest.raises(ValueError, match="column 'c' has 1 missing value"):
-        list(open_source(path, sensitive=["s"]))
-    (block,) = open_source(path, sensitive=["s"], impute="mean")
+        list(open_source(path, sensitive_features=["s"]))
+    (block,) = open_source(path, sensitive_features=["s"], impute="mean")
     assert block.X.tolist() == [[1, 1], [1, 1]]
     assert block.groups["s"].decode().tolist() == ["f", None]
 
@@ -446,7 +459,7 @@ def test_bad_table_files_are_one_line_errors(tmp_path):
     for name, options in [
         ("a.parquet", {}),
         ("b.parquet", {}),
-        ("cut.parquet", {"sensitive": ["sex"]}),
+        ("cut.parquet", {"sensitive_features": ["sex"]}),
         ("c.csv.gz", {}),
         ("empty.csv", {}),
         ("ragged.csv", {}),
@@ -477,7 +490,7 @@ def test_odd_frames_are_refused():
 def test_labels_beside_a_stream_of_unknown_length_are_refused(tmp_path):
     path = write(tmp_path / "a.csv", "a\n1\n2\n")
     with pytest.raises(ValueError, match="name columns instead"):
-        open_source(path, sensitive=np.array([0, 1]))
+        open_source(path, sensitive_features=np.array([0, 1]))
 
 
 def test_too_many_categories_look_like_names(monkeypatch):
@@ -493,7 +506,7 @@ def test_opening_a_large_csv_reads_its_first_megabytes_only(tmp_path):
         pytest.skip("the system does not tell what was read")
     path = write(tmp_path / "a.csv", "a,s\n" + "1.25,0\n" * 2_000_000)
     before = bytes_read()
-    open_source(path, sensitive=["s"])
+    open_source(path, sensitive_features=["s"])
     assert bytes_read() - before < 0.4 * path.stat().st_size
 
 
@@ -501,10 +514,10 @@ def test_another_table_is_read_alike_through_an_encoding():
     import json
 
     columns = {"a": [1.0, None, 5.0], "c": ["p", "q", None], "v": [True, False, True], "s": ["f", "m", "f"]}
-    first = opened(columns, sensitive=["s"], impute="mean", standardize=True)
+    first = opened(columns, sensitive_features=["s"], impute="mean", standardize=True)
     encoding = json.loads(json.dumps(first.encoding))
     assert encoding == first.encoding
-    same = opened(columns, sensitive=["s"], encoding=encoding)
+    same = opened(columns, sensitive_features=["s"], encoding=encoding)
     assert same.feature_names == first.feature_names
     assert same.encoding == encoding
     np.testing.assert_array_equal(next(iter(same)).X, next(iter(first)).X)
@@ -535,7 +548,7 @@ def test_a_table_that_does_not_fit_an_encoding_is_refused(columns, options, mess
 
 def test_labels_passed_beside_keep_the_encoding():
     frame = pd.DataFrame({"a": [1.0, 2.0], "sex": ["f", "m"]})
-    assert open_source(frame, sensitive=frame["sex"]).encoding == {
+    assert open_source(frame, sensitive_features=frame["sex"]).encoding == {
         "columns": [{"name": "a", "kind": "number", "width": 1}]
     }
 
@@ -543,17 +556,19 @@ def test_labels_passed_beside_keep_the_encoding():
 def test_row_labels_that_pandas_stored_are_no_feature(tmp_path):
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "sex": ["f", "m", "f"]}, index=[17, 4, 99])
     frame.to_parquet(tmp_path / "a.parquet")
-    source = open_source(tmp_path / "a.parquet", sensitive=["sex"])
+    source = open_source(tmp_path / "a.parquet", sensitive_features=["sex"])
     assert "__index_level_0__" in pq.read_schema(tmp_path / "a.parquet").names, "the case is real"
     assert source.feature_names == ("a",)
-    asked = open_source(tmp_path / "a.parquet", sensitive=["sex"], features=["a", "__index_level_0__"])
+    asked = open_source(
+        tmp_path / "a.parquet", sensitive_features=["sex"], features=["a", "__index_level_0__"]
+    )
     assert asked.n_features == 2
 
 
 @pytest.mark.parametrize("solver", ["exact", "power"])
 def test_a_stored_estimator_still_knows_how_columns_became_features(tmp_path, solver):
-    source = open_source(TABLE, sensitive=["sex"], target="y", standardize=True)
-    how = {"block_size": 50, "power_steps": 2, "random_state": 0} if solver == "power" else {}
+    source = open_source(TABLE, sensitive_features=["sex"], target="y", standardize=True)
+    how = {"step_rows": 50, "power_steps": 2, "random_state": 0} if solver == "power" else {}
     fitted = fit_source(source, n_components=1, solver=solver, **how)
     fitted.save(tmp_path / "fit")
     again = load(tmp_path / "fit").subspace_
@@ -567,9 +582,9 @@ def test_one_word_among_numbers_does_not_make_them_names(tmp_path):
     (tmp_path / "good.csv").write_text("\n".join(["age,sex", *rows]))
     rows[200] = "old,f"
     (tmp_path / "bad.csv").write_text("\n".join(["age,sex", *rows]))
-    assert open_source(tmp_path / "good.csv", sensitive=["sex"]).feature_names == ("age",)
+    assert open_source(tmp_path / "good.csv", sensitive_features=["sex"]).feature_names == ("age",)
     with pytest.raises(ValueError, match="column 'age' holds 'old' among numbers"):
-        _ = open_source(tmp_path / "bad.csv", sensitive=["sex"]).feature_names
+        _ = open_source(tmp_path / "bad.csv", sensitive_features=["sex"]).feature_names
 
 
 def test_a_column_that_looks_like_an_identifier_is_reported():
@@ -579,10 +594,12 @@ def test_a_column_that_looks_like_an_identifier_is_reported():
         "half of the rows": [f"person {i % 160}" for i in range(300)],
     }
     for values in cases.values():
-        source = open_source(pa.table({"x": x, "who": values, "sex": sex}), sensitive=["sex"])
+        source = open_source(pa.table({"x": x, "who": values, "sex": sex}), sensitive_features=["sex"])
         with pytest.warns(FairstreamWarning, match=r"'who' has \d+ categories in 300 rows.*features=\["):
             _ = source.n_features
-        kept = open_source(pa.table({"x": x, "who": values, "sex": sex}), sensitive=["sex"], features=["x"])
+        kept = open_source(
+            pa.table({"x": x, "who": values, "sex": sex}), sensitive_features=["sex"], features=["x"]
+        )
         assert kept.n_features == 1, "the way out"
 
 
@@ -617,5 +634,5 @@ def test_string_views_are_read_as_text(encoded, categories):
             words = plain.dictionary.cast(pa.string_view())
             views = pa.DictionaryArray.from_arrays(plain.indices, words)
         table = table.set_column(table.schema.get_field_index(name), name, views)
-    (block,) = open_source(table, sensitive=["sex"], target="y", categories=categories)
+    (block,) = open_source(table, sensitive_features=["sex"], target="y", categories=categories)
     assert_same_rows([block], Block(X, encode_groups({"sex": SEX}, N), Y))

@@ -425,7 +425,7 @@ def power_learner(blocks, steps):
             stream.n_features,
             1,
             constraint="covariance",
-            block_size=blocks,
+            step_rows=blocks,
             power_steps=steps,
             groups={"group": (0, 1)},
             on_empty_group="zero",
@@ -446,7 +446,7 @@ def test_fnpm_keeps_its_promise_with_far_fewer_rows_than_planned_and_not_with_a_
     plan = pafo_plan(pafo_constants(stream, 1, 1), 0.1, 0.1, 0.5)
     truth = stream.population(1, 1, "covariance")
     assert plan.n_rows < 1e9
-    enough = tuple(math.ceil(n / 1e5) for n in plan.block_size)
+    enough = tuple(math.ceil(n / 1e5) for n in plan.step_rows)
     check = pafo_check(power_learner(enough, plan.power_steps), stream, truth, 0.1, 0.1, n_trials=12)
     assert check.confirms(plan.delta)
     handful = pafo_check(power_learner((2, 2), (2, 1)), stream, truth, 0.1, 0.1, n_trials=30)

@@ -20,7 +20,7 @@ def labelled_source(block_size=BLOCK):
     X = rng.normal(size=(ROWS, FEATURES)) * np.arange(1, FEATURES + 1)
     sex, race = rng.choice(["f", "m"], ROWS), rng.choice(["a", "b", "c"], ROWS)
     X[:, 0] += 3 * (sex == "m")
-    return open_source(X, sensitive={"sex": sex, "race": race}, block_size=block_size)
+    return open_source(X, sensitive_features={"sex": sex, "race": race}, block_size=block_size)
 
 
 class Slow:
@@ -38,7 +38,7 @@ class Slow:
 
 
 def parameters(solver):
-    power = {"block_size": (320, 410), "power_steps": (3, 4), "random_state": 0}
+    power = {"step_rows": (320, 410), "power_steps": (3, 4), "random_state": 0}
     return {
         "n_components": 3,
         "solver": solver,

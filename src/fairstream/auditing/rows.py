@@ -47,7 +47,7 @@ def open_rows(
     if isinstance(X, str | Path):
         named = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
         options: dict[str, Any] = {} if encoding is None else {"encoding": encoding}
-        return open_source(X, sensitive=named, target=y, **options)
+        return open_source(X, sensitive_features=named, target=y, **options)
     if not isinstance(X, BlockSource):
         return _rows_in_memory(X, sensitive_features, y, encoding)
     if y is not None:
@@ -78,7 +78,7 @@ def _rows_in_memory(
     if y is not None and np.shape(y) != matrix.shape[:1]:
         raise ValueError(f"y has shape {np.shape(y)}, X has {matrix.shape[0]} rows: pass one target per row")
     target = None if y is None else np.asarray(y)
-    source = open_source(matrix, sensitive=encode_groups(labels, matrix.shape[0]), target=target)
+    source = open_source(matrix, sensitive_features=encode_groups(labels, matrix.shape[0]), target=target)
     return View(source, feature_names=names)
 
 

@@ -52,7 +52,7 @@ def survey(source: BlockSource, *, sample_rows: int, seed: int) -> Survey:
         if block.n_rows == 0:
             continue
         if not block.groups:
-            raise ValueError("the source has no sensitive attribute: open it with sensitive=...")
+            raise ValueError("the source has no sensitive attribute: open it with sensitive_features=...")
         moments.update(block.X, dict(block.groups))
         reservoir.offer(block)
         digest.update(block)

@@ -60,7 +60,11 @@ def run_demo(
         for path in (data, unseen, model, page):
             check_replaceable(path, MODEL_KINDS if path == model else ())
     write_adult(data, unseen)
-    columns: dict[str, Any] = {"sensitive": list(SENSITIVE), "target": "income", "block_size": BLOCK_SIZE}
+    columns: dict[str, Any] = {
+        "sensitive_features": list(SENSITIVE),
+        "target": "income",
+        "block_size": BLOCK_SIZE,
+    }
     source = open_source(data, standardize=True, impute="mean", **columns)
     echo(
         f"Streaming {source.n_rows:,} rows of {data}, {source.n_features} features, {BLOCK_SIZE:,} at a time"

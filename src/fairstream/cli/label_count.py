@@ -24,7 +24,7 @@ class LabelCount:
     --------
     >>> import numpy as np
     >>> from fairstream.data import open_source
-    >>> source = LabelCount(open_source(np.eye(3), sensitive={"sex": ["f", None, "m"]}))
+    >>> source = LabelCount(open_source(np.eye(3), sensitive_features={"sex": ["f", None, "m"]}))
     >>> _ = list(source)
     >>> source.unlabelled
     {'sex': 1}

@@ -55,7 +55,7 @@ rank_option = click.option(
 @click.option("--solver", type=click.Choice(SOLVERS), default="auto", show_default=True)
 @rank_option
 @click.option(
-    "--power-block",
+    "--step-rows",
     metavar="b,B",
     help="Rows per step of --solver power, in its two phases; one number for both.  [default: all rows]",
 )
@@ -92,7 +92,7 @@ def fit(
     channels: str,
     solver: str,
     rank: int | None,
-    power_block: str | None,
+    step_rows: str | None,
     power_steps: str | None,
     seed: int | None,
     checkpoint: Path | None,
@@ -120,7 +120,7 @@ def fit(
         "rank": rank,
     }
     steps = pair(power_steps, "--power-steps")
-    choices |= {"block_size": pair(power_block, "--power-block"), "random_state": seed}
+    choices |= {"step_rows": pair(step_rows, "--step-rows"), "random_state": seed}
     choices |= {} if steps is None else {"power_steps": steps}
     keeping: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
     client = _chosen_client(dask, workers, every)

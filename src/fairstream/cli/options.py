@@ -166,7 +166,7 @@ def open_data(
     options |= {} if like is None else {"encoding": _encoding_of(like)}
     return opener(
         data,
-        sensitive=_sensitive(sensitive, data),
+        sensitive_features=_sensitive(sensitive, data),
         features=None if features is None else [_feature(name, data) for name in features.split(",")],
         target=None if target is None else _column(target, data),
         block_size=block_size,
@@ -276,9 +276,10 @@ def _split_option(text: str) -> tuple[str, Any]:
             f"--option text_encoding={value}",
             param_hint="--option",
         )
-    if name in ("sensitive", "features", "target", "block_size"):
+    if name in ("sensitive", "sensitive_features", "features", "target", "block_size"):
         raise click.BadParameter(
-            f"{name} has its own option: write --{name.replace('_', '-')}", param_hint="--option"
+            f"{name} has its own option: write --{name.removesuffix('_features').replace('_', '-')}",
+            param_hint="--option",
         )
     if name not in OPTIONS:
         known = ", ".join(sorted(OPTIONS - {"features", "target", "encoding"}))

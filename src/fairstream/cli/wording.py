@@ -57,9 +57,13 @@ RULES = (
         "no sensitive attribute was seen: name its column with --sensitive",
         "the moments hold no sensitive attribute: collect them again with fairstream moments --sensitive",
     ),
-    Rule(r"open it with sensitive=\.\.\.", "name it with --sensitive", "name it when the moments are made"),
+    Rule(
+        r"open it with sensitive_features=\.\.\.",
+        "name it with --sensitive",
+        "name it when the moments are made",
+    ),
     Rule(r"sensitive_features\[('(?:[^'\\]|\\.)*')\]", r"the sensitive attribute \1"),
-    Rule(r"without sensitive=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
+    Rule(r"without sensitive_features=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
     # Tables
     Rule(
         r'pass impute="mean", drop those rows, or leave it out of features',
@@ -104,9 +108,9 @@ RULES = (
         r"moments of a larger rank (it is \1), or exact ones: fairstream moments without --rank",
     ),
     Rule(r"take a larger rank", "take a larger --rank", "collect moments of a larger rank"),
-    Rule(r"block_size=\(b, B\)", "--power-block b,B", "blocks of some size"),
+    Rule(r"step_rows=\(b, B\)", "--step-rows b,B", "blocks of some size"),
     Rule(r""", or pass on_empty_group=['"]zero['"]""", ""),
-    Rule(r"take a larger block_size", "take a larger --power-block", "take larger blocks"),
+    Rule(r"take a larger step_rows", "take a larger --step-rows", "take larger blocks"),
     Rule(
         r'use solver "exact", "sketch" or "auto"', "use --solver exact, sketch or auto", "use another solver"
     ),
@@ -144,11 +148,10 @@ ARGUMENTS = (
     Argument("directions", "--directions", "the choice of directions"),
     Argument("solver", "--solver", "the solver"),
     Argument("rank", "--rank", "the rank"),
-    Argument("block_size", "--power-block", "the rows of a step"),
+    Argument("step_rows", "--step-rows", "the rows of a step"),
     Argument("power_steps", "--power-steps", "the steps"),
     Argument("random_state", "--seed", "the seed"),
     Argument("sensitive_features", "--sensitive", "the sensitive attributes"),
-    Argument("sensitive", "--sensitive", "the sensitive attributes"),
     Argument("features", "--features", "the features"),
     Argument("target", "--target", "the target"),
     Argument("attributes", "--attributes", "the attributes"),

@@ -58,8 +58,8 @@ def paired(values: Any, X: Any, name: str = "sensitive_features", way_out: str =
     """
     if any(map(is_collection, (X, values, *(values.values() if isinstance(values, Mapping) else ())))):
         raise ValueError(
-            f"X or {name} is a Dask collection: fit_source(open_source(X, sensitive=...)) reads it partition "
-            "by partition; compute() it first if it fits in memory"
+            f"X or {name} is a Dask collection: fit_source(open_source(X, sensitive_features=...)) reads it "
+            "partition by partition; compute() it first if it fits in memory"
         )
     index = row_index(X)
     if index is None or values is None:

@@ -303,9 +303,11 @@ def open_npz(
                 f"key does not apply to {path}: a sparse .npz file holds one matrix, leave it out"
             )
         return MatrixSource(SparseFileRows.from_header(str(path)), block_size, **roles)
-    names = listed_names(roles.get("sensitive"))
+    names = listed_names(roles.get("sensitive_features"))
     if names is not None:
-        roles["sensitive"] = {name: _load_member(path, members, name, "sensitive") for name in names}
+        roles["sensitive_features"] = {
+            name: _load_member(path, members, name, "sensitive_features") for name in names
+        }
     if isinstance(roles.get("target"), str):
         roles["target"] = _load_member(path, members, roles["target"], "target")
     key = choose_key(str(path), members, key)

@@ -54,7 +54,7 @@ class TaskPart:
         n_rows = int(held.shape[0])
         options = dict(self.options)
         if labels is not None:
-            options["sensitive"] = encode_groups(paired(labels, held, way_out=self.way_out), n_rows)
+            options["sensitive_features"] = encode_groups(paired(labels, held, way_out=self.way_out), n_rows)
         if n_rows == 0:
             return None
         is_table = not isinstance(held, np.ndarray) and not sp.issparse(held)
@@ -274,23 +274,30 @@ def _computed(part: TaskPart) -> Any:
 
 
 def open_dask(
-    data: Any, *, sensitive: Any = None, weights: Any = None, block_size: int | None = None, **options: Any
+    data: Any,
+    *,
+    sensitive_features: Any = None,
+    weights: Any = None,
+    block_size: int | None = None,
+    **options: Any,
 ) -> DaskSource:
     """Open a Dask array or data frame, a delayed object or a future, or a list of these tasks."""
     within = options | ({} if block_size is None else {"block_size": block_size})
     if is_array(data):
-        return DaskSource(_of_array(data, sensitive, weights, within), block_size)
+        return DaskSource(_of_array(data, sensitive_features, weights, within), block_size)
     if is_frame(data):
-        return DaskSource(_of_frame(data, sensitive, weights, within), block_size)
-    return DaskSource(_of_tasks([data] if is_task(data) else data, sensitive, weights, within), block_size)
+        return DaskSource(_of_frame(data, sensitive_features, weights, within), block_size)
+    return DaskSource(
+        _of_tasks([data] if is_task(data) else data, sensitive_features, weights, within), block_size
+    )
 
 
-def _of_array(X: Any, sensitive: Any, weights: Any, options: Options) -> list[TaskPart]:
+def _of_array(X: Any, sensitive_features: Any, weights: Any, options: Options) -> list[TaskPart]:
     if X.ndim != 2:
         raise ValueError(f"X has shape {X.shape}: pass a two-dimensional dask array, one row per sample")
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     sizes = _known(X.chunks[0])
-    labels = _labels_per_part(sensitive, sizes, X.numblocks[0])
+    labels = _labels_per_part(sensitive_features, sizes, X.numblocks[0])
     weighed = _weights_per_part(weights, sizes, X.numblocks[0])
     inputs = zip(X.to_delayed()[:, 0], labels, weighed, strict=True)
     return [
@@ -299,21 +306,21 @@ def _of_array(X: Any, sensitive: Any, weights: Any, options: Options) -> list[Ta
     ]
 
 
-def _of_frame(X: Any, sensitive: Any, weights: Any, options: Options) -> list[TaskPart]:
+def _of_frame(X: Any, sensitive_features: Any, weights: Any, options: Options) -> list[TaskPart]:
     if not hasattr(X, "columns"):
         raise ValueError(f"a {type(X).__name__} is a single column: pass a data frame")
     _refuse_learned(options, "a dask DataFrame")
-    names = listed_names(sensitive)
+    names = listed_names(sensitive_features)
     if names is not None:
         absent = [name for name in names if name not in X.columns]
         if absent:
             columns = ", ".join(map(str, X.columns))
             raise ValueError(f"sensitive_features names {absent[0]!r}, X has {columns}: name one of these")
-        options = {**options, "sensitive": names}
+        options = {**options, "sensitive_features": names}
     else:
-        _check_divisions(sensitive, X)
+        _check_divisions(sensitive_features, X)
     _check_divisions(weights, X, "weights")
-    labels = _labels_per_part(None if names else sensitive, None, X.npartitions)
+    labels = _labels_per_part(None if names else sensitive_features, None, X.npartitions)
     inputs = zip(X.to_delayed(), labels, _weights_per_part(weights, None, X.npartitions), strict=True)
     return [
         TaskPart(f"partition {i} of X", given, options, way_out=_DASK_WAY_OUT)
@@ -321,7 +328,7 @@ def _of_frame(X: Any, sensitive: Any, weights: Any, options: Options) -> list[Ta
     ]
 
 
-def _of_tasks(X: Sequence[Any], sensitive: Any, weights: Any, options: Options) -> list[TaskPart]:
+def _of_tasks(X: Sequence[Any], sensitive_features: Any, weights: Any, options: Options) -> list[TaskPart]:
     others = [item for item in X if not is_task(item)]
     if others:
         raise ValueError(
@@ -330,11 +337,11 @@ def _of_tasks(X: Sequence[Any], sensitive: Any, weights: Any, options: Options) 
         )
     _refuse_learned(options, "a list of blocks")
     labels = [None] * len(X)
-    names = listed_names(sensitive)
+    names = listed_names(sensitive_features)
     if names is not None:
-        options = {**options, "sensitive": names}
-    elif sensitive is not None:
-        labels = _listed(sensitive, len(X), "sensitive_features", "labels")
+        options = {**options, "sensitive_features": names}
+    elif sensitive_features is not None:
+        labels = _listed(sensitive_features, len(X), "sensitive_features", "labels")
     weighed = [None] * len(X) if weights is None else _listed(weights, len(X), "weights", "weights")
     inputs = zip(X, labels, weighed, strict=True)
     return [TaskPart(f"block {i} of X", given, options) for i, given in enumerate(inputs)]
@@ -357,17 +364,17 @@ def _refuse_learned(options: Options, what: str) -> None:
             )
 
 
-def _check_divisions(sensitive: Any, X: Any, name: str = "sensitive_features") -> None:
+def _check_divisions(sensitive_features: Any, X: Any, name: str = "sensitive_features") -> None:
     """Refuse labels whose partitions begin elsewhere than those of X; tasks compare the rows themselves."""
-    if isinstance(sensitive, Mapping):
-        for attribute, column in sensitive.items():
+    if isinstance(sensitive_features, Mapping):
+        for attribute, column in sensitive_features.items():
             _check_divisions(column, X, f"{name}[{attribute!r}]")
         return
-    if not is_frame(sensitive) or sensitive.npartitions != X.npartitions:
+    if not is_frame(sensitive_features) or sensitive_features.npartitions != X.npartitions:
         return
-    if not (sensitive.known_divisions and X.known_divisions):
+    if not (sensitive_features.known_divisions and X.known_divisions):
         return
-    for i, (ours, theirs) in enumerate(zip(sensitive.divisions, X.divisions, strict=True)):
+    for i, (ours, theirs) in enumerate(zip(sensitive_features.divisions, X.divisions, strict=True)):
         if ours != theirs:
             where = f"partition {i} begins" if i < X.npartitions else "the last partition ends"
             raise ValueError(
@@ -376,22 +383,26 @@ def _check_divisions(sensitive: Any, X: Any, name: str = "sensitive_features") -
             )
 
 
-def _labels_per_part(sensitive: Any, sizes: tuple[int, ...] | None, n_parts: int) -> list[Any]:
+def _labels_per_part(sensitive_features: Any, sizes: tuple[int, ...] | None, n_parts: int) -> list[Any]:
     """Return the labels of every part: tasks, dicts of tasks, or encoded columns."""
-    if sensitive is None:
+    if sensitive_features is None:
         return [None] * n_parts
-    if isinstance(sensitive, Mapping) and any(is_collection(column) for column in sensitive.values()):
-        columns = {str(a): _labels_per_part(column, sizes, n_parts) for a, column in sensitive.items()}
+    if isinstance(sensitive_features, Mapping) and any(
+        is_collection(column) for column in sensitive_features.values()
+    ):
+        columns = {
+            str(a): _labels_per_part(column, sizes, n_parts) for a, column in sensitive_features.items()
+        }
         return [{a: parts[i] for a, parts in columns.items()} for i in range(n_parts)]
-    if is_collection(sensitive):
-        return _tasks_per_part(sensitive, sizes, n_parts, "sensitive_features")
+    if is_collection(sensitive_features):
+        return _tasks_per_part(sensitive_features, sizes, n_parts, "sensitive_features")
     if sizes is None:
         raise ValueError(
             "sensitive_features is in memory and the row counts of X's partitions are not known: name a "
             "column of X, pass a dask array or Series with the same partitions, or call "
             "X.compute_chunk_sizes()"
         )
-    groups = encode_groups(sensitive, sum(sizes))
+    groups = encode_groups(sensitive_features, sum(sizes))
     stops = np.cumsum(sizes).tolist()
     return [take_rows(groups, slice(stop - n, stop)) for n, stop in zip(sizes, stops, strict=True)]
 

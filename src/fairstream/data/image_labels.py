@@ -15,7 +15,7 @@ from fairstream.errors import missing_extra
 
 
 def read_labels(
-    attributes: Any, sensitive: Sequence[str], name_column: str | None, known: Container[str]
+    attributes: Any, sensitive_features: Sequence[str], name_column: str | None, known: Container[str]
 ) -> tuple[list[str], dict[str, GroupColumn], int]:
     """Return the names of known images, their encoded attributes, and how many rows had no known image.
 
@@ -31,15 +31,17 @@ def read_labels(
             if name_column is not None:
                 raise ValueError("name_column does not apply to a CelebA attribute file: leave it out")
             names, columns, without_image = read_celeba(path, known)
-            for name in sensitive:
+            for name in sensitive_features:
                 if name not in columns:
-                    raise ValueError(f"sensitive names {name!r}, {path} has {', '.join(columns)}: name one")
+                    raise ValueError(
+                        f"sensitive_features names {name!r}, {path} has {', '.join(columns)}: name one"
+                    )
             return (
                 names,
-                encode_groups({name: columns[name] for name in sensitive}, len(names)),
+                encode_groups({name: columns[name] for name in sensitive_features}, len(names)),
                 without_image,
             )
-    return _read_table(attributes, sensitive, name_column, known)
+    return _read_table(attributes, sensitive_features, name_column, known)
 
 
 def read_celeba(
@@ -87,7 +89,7 @@ def _as_digits(values: str) -> str:
 
 
 def _read_table(
-    attributes: Any, sensitive: Sequence[str], name_column: str | None, known: Container[str]
+    attributes: Any, sensitive_features: Sequence[str], name_column: str | None, known: Container[str]
 ) -> tuple[list[str], dict[str, GroupColumn], int]:
     try:
         import pyarrow as pa
@@ -98,14 +100,15 @@ def _read_table(
         raise missing_extra("pyarrow", "tables", "reading an attribute table") from None
     reader = table_reader(attributes)
     name_column = name_column or reader.schema.names[0]
-    check_columns(reader, sensitive=sensitive, name_column=[name_column])
-    if name_column in sensitive:
+    check_columns(reader, sensitive_features=sensitive_features, name_column=[name_column])
+    if name_column in sensitive_features:
         raise ValueError(
-            f"sensitive names {name_column!r}, the column of image names: say which it is with name_column"
+            f"sensitive_features names {name_column!r}, the column of image names: say which it "
+            "is with name_column"
         )
-    columns = [name_column, *sensitive]
+    columns = [name_column, *sensitive_features]
     table = pa.Table.from_batches(list(reader.batches(columns, [])))
     names = [str(name) for name in table.column(name_column).to_pylist()]
     rows = np.array([row for row, name in enumerate(names) if name in known], dtype=np.intp)
-    groups = {name: encode_labels(name, table.column(name)).take(rows) for name in sensitive}
+    groups = {name: encode_labels(name, table.column(name)).take(rows) for name in sensitive_features}
     return [names[row] for row in rows], groups, len(names) - len(rows)

@@ -271,7 +271,7 @@ class ImageSource:
 def open_images(
     path: Path,
     *,
-    sensitive: Any = None,
+    sensitive_features: Any = None,
     attributes: Any = None,
     name_column: str | None = None,
     names: Sequence[str] | None = None,
@@ -290,13 +290,18 @@ def open_images(
         if name_column is not None:
             raise ValueError("name_column does not apply without attributes: leave it out")
         chosen = files.names if names is None else _found(names, index, path)
-        if listed_names(sensitive) is not None and len(sensitive) != len(chosen):
-            raise ValueError(f"sensitive names {sensitive!r}: pass the table that has it as attributes=...")
-        groups = {} if sensitive is None else encode_groups(sensitive, len(chosen))
+        if listed_names(sensitive_features) is not None and len(sensitive_features) != len(chosen):
+            raise ValueError(
+                f"sensitive_features names {sensitive_features!r}: pass the table that has it as "
+                "attributes=..."
+            )
+        groups = {} if sensitive_features is None else encode_groups(sensitive_features, len(chosen))
         return ImageSource(files, chosen, groups, **options)
-    wanted = listed_names(sensitive)
+    wanted = listed_names(sensitive_features)
     if wanted is None:
-        raise ValueError("attributes does not apply without sensitive=[...]: name the columns to use")
+        raise ValueError(
+            "attributes does not apply without sensitive_features=[...]: name the columns to use"
+        )
     listed, columns, missing = read_labels(attributes, wanted, name_column, index)
     rows = {index[name]: row for row, name in enumerate(listed)}
     if len(rows) < len(listed):

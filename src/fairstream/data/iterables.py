@@ -26,7 +26,7 @@ class IterableSource:
     items : iterable, or callable that returns one
         Yields (X, labels), (X, labels, target), Block, or X alone. Labels take any form that `encode_groups`
         takes. A list, a data loader or a callable can be read again; a generator only once, and says so.
-    sensitive : list of str, optional
+    sensitive_features : list of str, optional
         Names for the label columns in order. If labels have names of their own, the ones to keep.
     block_size : int, optional
         Rows of every block; by default the blocks stay as they come.
@@ -38,16 +38,16 @@ class IterableSource:
         self,
         items: Iterable[Any] | Callable[[], Iterable[Any]],
         *,
-        sensitive: object = None,
+        sensitive_features: object = None,
         block_size: int | None = None,
     ) -> None:
-        if sensitive is not None and listed_names(sensitive) is None:
+        if sensitive_features is not None and listed_names(sensitive_features) is None:
             raise ValueError(
                 "sensitive holds labels, but the labels of an iterable come with its blocks: "
                 f"pass their names, and {_WANTED}"
             )
         self._items = items
-        self._names = listed_names(sensitive)
+        self._names = listed_names(sensitive_features)
         self.block_size = check_block_size(block_size)
         self._one_shot = hasattr(items, "__next__")
         self._started = False
@@ -150,7 +150,9 @@ class IterableSource:
     def _groups(self, labels: Any, n_rows: int, place: str) -> Mapping[str, Any]:
         if labels is None:
             if self._names is not None:
-                raise ValueError(f"{place} has no labels, sensitive names {self._names}: yield (X, labels)")
+                raise ValueError(
+                    f"{place} has no labels, sensitive_features names {self._names}: yield (X, labels)"
+                )
             return {}
         if hasattr(labels, "__array__") and type(labels).__module__.startswith("torch"):
             labels = np.asarray(labels)
@@ -163,7 +165,8 @@ class IterableSource:
         if unnamed and len(encoded) == len(self._names):
             return dict(zip(self._names, encoded.values(), strict=True))
         raise ValueError(
-            f"{place} has the attributes {', '.join(encoded)}, sensitive names {', '.join(self._names)}: "
+            f"{place} has the attributes {', '.join(encoded)}, sensitive_features names "
+            f"{', '.join(self._names)}: "
             "name each label column"
         )
 

@@ -16,7 +16,7 @@ from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.data.parts import check_part, cut_groups
 
 
-def listed_names(sensitive: object) -> list[str] | None:
+def listed_names(sensitive_features: object) -> list[str] | None:
     """Return the names if `sensitive` is a name or a list of names, None if it is something else.
 
     Examples
@@ -26,10 +26,14 @@ def listed_names(sensitive: object) -> list[str] | None:
     >>> listed_names(["sex", "race"])
     ['sex', 'race']
     """
-    if isinstance(sensitive, str):
-        return [sensitive]
-    if isinstance(sensitive, list | tuple) and sensitive and all(isinstance(name, str) for name in sensitive):
-        return [*sensitive]
+    if isinstance(sensitive_features, str):
+        return [sensitive_features]
+    if (
+        isinstance(sensitive_features, list | tuple)
+        and sensitive_features
+        and all(isinstance(name, str) for name in sensitive_features)
+    ):
+        return [*sensitive_features]
     return None
 
 
@@ -52,7 +56,7 @@ class MatrixRoles:
     ----------
     n_rows, n_columns : int
         Shape of the matrix.
-    sensitive : None, labels, int or list of int
+    sensitive_features : None, labels, int or list of int
         One label per row in any form that `encode_groups` takes; or column indices of the matrix, whose
         attributes are then called "column_3" and which leave the features. A list of as many whole
         numbers as there are rows is read as labels.
@@ -69,7 +73,7 @@ class MatrixRoles:
         n_rows: int,
         n_columns: int,
         *,
-        sensitive: object = None,
+        sensitive_features: object = None,
         features: Sequence[int] | None = None,
         target: object = None,
         keep_sensitive: bool = False,
@@ -78,7 +82,7 @@ class MatrixRoles:
         self._group_columns: list[int] = []
         self._target: NDArray[Any] | None = None
         self._target_column: int | None = None
-        self._read_sensitive(sensitive, n_rows, n_columns)
+        self._read_sensitive(sensitive_features, n_rows, n_columns)
         self._read_target(target, n_rows, n_columns)
         if keep_sensitive and not self._group_columns:
             raise ValueError("keep_sensitive does not apply: no column of the matrix is sensitive")
@@ -111,18 +115,18 @@ class MatrixRoles:
         other._target = None if self._target is None else self._target[start:stop]
         return other
 
-    def _read_sensitive(self, sensitive: object, n_rows: int, n_columns: int) -> None:
-        if sensitive is None:
+    def _read_sensitive(self, sensitive_features: object, n_rows: int, n_columns: int) -> None:
+        if sensitive_features is None:
             return
-        indices = _column_indices(sensitive, n_rows)
+        indices = _column_indices(sensitive_features, n_rows)
         if indices is None:
-            self._groups = encode_groups(sensitive, n_rows)
+            self._groups = encode_groups(sensitive_features, n_rows)
             return
-        self._group_columns = [_checked_index("sensitive", j, n_columns) for j in indices]
+        self._group_columns = [_checked_index("sensitive_features", j, n_columns) for j in indices]
         if len(set(self._group_columns)) < len(self._group_columns):
             raise ValueError(
-                f"sensitive is {sensitive!r}, which names a column twice: pass different column indices, "
-                f"or one label per row ({n_rows:,} of them)"
+                f"sensitive_features is {sensitive_features!r}, which names a column twice: pass different "
+                f"column indices, or one label per row ({n_rows:,} of them)"
             )
 
     def _read_target(self, target: object, n_rows: int, n_columns: int) -> None:
@@ -156,10 +160,10 @@ class MatrixRoles:
 class LabelledSource:
     """Another source's blocks with labels that were passed in, matched by row number."""
 
-    def __init__(self, source: BlockSource, sensitive: object, n_rows: int) -> None:
+    def __init__(self, source: BlockSource, sensitive_features: object, n_rows: int) -> None:
         self._source = source
         self._n_rows = n_rows
-        self._groups = encode_groups(sensitive, n_rows)
+        self._groups = encode_groups(sensitive_features, n_rows)
 
     @property
     def n_features(self) -> int:
@@ -220,22 +224,26 @@ class LabelledSource:
             )
 
 
-def _column_indices(sensitive: object, n_rows: int) -> list[int] | None:
+def _column_indices(sensitive_features: object, n_rows: int) -> list[int] | None:
     """Tell column indices from labels: whole numbers in a list that is not as long as the data."""
-    if isinstance(sensitive, int | np.integer) and not isinstance(sensitive, bool):
-        return [int(sensitive)]
-    if not isinstance(sensitive, list | tuple) or not sensitive or len(sensitive) == n_rows:
+    if isinstance(sensitive_features, int | np.integer) and not isinstance(sensitive_features, bool):
+        return [int(sensitive_features)]
+    if (
+        not isinstance(sensitive_features, list | tuple)
+        or not sensitive_features
+        or len(sensitive_features) == n_rows
+    ):
         return None
-    if any(isinstance(j, bool) or not isinstance(j, int | np.integer) for j in sensitive):
+    if any(isinstance(j, bool) or not isinstance(j, int | np.integer) for j in sensitive_features):
         return None
-    return [int(j) for j in sensitive]
+    return [int(j) for j in sensitive_features]
 
 
 def _checked_index(argument: str, index: int, n_columns: int) -> int:
     if not -n_columns <= index < n_columns:
         raise ValueError(
             f"{argument} names column {index}, X has {n_columns} columns: pass indices below {n_columns}"
-            + (", or one label per row" if argument == "sensitive" else "")
+            + (", or one label per row" if argument == "sensitive_features" else "")
         )
     return index % n_columns
 

@@ -65,7 +65,7 @@ _COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
 def open_source(
     data: Any,
     *,
-    sensitive: Any = None,
+    sensitive_features: Any = None,
     features: Sequence[Any] | None = None,
     target: Any = None,
     block_size: int | None = None,
@@ -86,7 +86,7 @@ def open_source(
         array or group. Any iterable of (X, labels), a torch DataLoader say, or a callable that returns one.
         A Dask array or data frame, or a list of delayed objects or futures, each of which yields rows,
         (rows, labels) or a `Block`. A block source passes through.
-    sensitive : list of str, list of int, labels, optional
+    sensitive_features : list of str, list of int, labels, optional
         Names of columns (tables), of sibling arrays (stores, .npz) or of attributes (images); indices of
         columns (matrices); or the labels themselves, one per row, in any form that `encode_groups` takes.
         For a Dask collection also labels in Dask; for a list of tasks the list of their labels.
@@ -125,7 +125,7 @@ def open_source(
     Examples
     --------
     >>> X = np.arange(12.0).reshape(6, 2)
-    >>> source = open_source(X, sensitive={"sex": ["f", "m", "f", "m", "f", None]}, block_size=4)
+    >>> source = open_source(X, sensitive_features={"sex": ["f", "m", "f", "m", "f", None]}, block_size=4)
     >>> [(block.X.shape, block.groups["sex"].codes.tolist()) for block in source]
     [((4, 2), [0, 1, 0, 1]), ((2, 2), [0, -1])]
     """
@@ -134,7 +134,7 @@ def open_source(
     if is_source(data):
         ignored = [
             *options,
-            *(["sensitive"] if sensitive is not None else []),
+            *(["sensitive_features"] if sensitive_features is not None else []),
             *(["block_size"] if block_size else []),
         ]
         if ignored:
@@ -151,10 +151,10 @@ def open_source(
     allowed = _KINDS[kind].options
     unknown = [name for name in options if name not in allowed]
     if unknown:
-        listed = ", ".join(("sensitive", "block_size", *allowed))
+        listed = ", ".join(("sensitive_features", "block_size", *allowed))
         words = _KINDS[kind].words
         raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
-    source = _opener(kind)(data, sensitive=sensitive, block_size=block_size, **options)
+    source = _opener(kind)(data, sensitive_features=sensitive_features, block_size=block_size, **options)
     origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # a memory map has one
     if isinstance(origin, str | Path):
         source.path = Path(origin)  # type: ignore[attr-defined]  # so that no output overwrites it

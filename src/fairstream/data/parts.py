@@ -20,7 +20,7 @@ class DivisibleSource(BlockSource, Protocol):
     Examples
     --------
     >>> from fairstream.data import open_source
-    >>> source = open_source(np.arange(12.0).reshape(6, 2), sensitive={"sex": ["f", "m"] * 3})
+    >>> source = open_source(np.arange(12.0).reshape(6, 2), sensitive_features={"sex": ["f", "m"] * 3})
     >>> isinstance(source, DivisibleSource), source.cuts
     (True, range(0, 7))
     >>> [block.X[:, 0].tolist() for block in source.part(2, 5)]

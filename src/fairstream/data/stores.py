@@ -127,17 +127,17 @@ class StoreSource:
         store: HDF5Store | ZarrStore,
         *,
         key: str | None = None,
-        sensitive: Sequence[str] = (),
+        sensitive_features: Sequence[str] = (),
         features: Sequence[int] | None = None,
         target: str | None = None,
         block_size: int | None = None,
     ) -> None:
         self._store = store
-        self._sensitive = tuple(sensitive)
+        self._sensitive = tuple(sensitive_features)
         self._target = target
         with store.reading() as opened:
             names = _array_names(opened)
-            if names is None and (key is not None or sensitive or target is not None):
+            if names is None and (key is not None or sensitive_features or target is not None):
                 raise ValueError(
                     f"{store.place} is a single array: key and the names of labels need a group of arrays, "
                     "pass the labels themselves"
@@ -147,7 +147,10 @@ class StoreSource:
             place = store.place if self._key is None else f"{store.place}[{self._key}]"
             check_shape_and_type(place, X.shape, np.dtype(X.dtype))
             self._shape = tuple(int(size) for size in X.shape)
-            for argument, asked in (("sensitive", self._sensitive), ("target", (target,) if target else ())):
+            for argument, asked in (
+                ("sensitive_features", self._sensitive),
+                ("target", (target,) if target else ()),
+            ):
                 for name in asked:
                     self._check_sibling(argument, name, names or [], opened)
             self._stored = stored = _storage_rows(X)
@@ -255,12 +258,14 @@ def _array_names(opened: Any) -> list[str] | None:
     )
 
 
-def _labelled(store: HDF5Store | ZarrStore, *, sensitive: object = None, **options: Any) -> BlockSource:
-    names = listed_names(sensitive)
-    source = StoreSource(store, sensitive=names or (), **options)
-    if sensitive is None or names is not None:
+def _labelled(
+    store: HDF5Store | ZarrStore, *, sensitive_features: object = None, **options: Any
+) -> BlockSource:
+    names = listed_names(sensitive_features)
+    source = StoreSource(store, sensitive_features=names or (), **options)
+    if sensitive_features is None or names is not None:
         return source
-    return LabelledSource(source, sensitive, source.n_rows)
+    return LabelledSource(source, sensitive_features, source.n_rows)
 
 
 def _is_external_link(opened: Any, name: str) -> bool:

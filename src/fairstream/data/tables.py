@@ -43,7 +43,7 @@ class TableSource:
         self,
         reader: TableReader,
         *,
-        sensitive: Sequence[str] = (),
+        sensitive_features: Sequence[str] = (),
         features: Sequence[str] | None = None,
         target: str | None = None,
         keep_sensitive: bool = False,
@@ -55,7 +55,7 @@ class TableSource:
         hidden: Sequence[str] = (),
     ) -> None:
         self._reader = reader
-        self._sensitive = tuple(sensitive)
+        self._sensitive = tuple(sensitive_features)
         self._target = target
         if encoding is not None:
             beside: dict[str, Any] = {"features": features, "categories": categories, "impute": impute}
@@ -68,12 +68,12 @@ class TableSource:
             features = [column["name"] for column in encoding["columns"]]
         if features is not None and (isinstance(features, str) or listed_names(list(features)) is None):
             raise ValueError(f"features is {features!r}: pass a list of column names")
-        if keep_sensitive and (features is not None or not (sensitive or hidden)):
+        if keep_sensitive and (features is not None or not (sensitive_features or hidden)):
             other = "features" if features is not None else "no sensitive column"
             raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
         targets = () if target is None else (target,)
-        check_columns(reader, sensitive=sensitive, features=features or (), target=targets)
-        left_out = {target} if keep_sensitive else {target, *sensitive, *hidden}
+        check_columns(reader, sensitive_features=sensitive_features, features=features or (), target=targets)
+        left_out = {target} if keep_sensitive else {target, *sensitive_features, *hidden}
         chosen = (
             [
                 name
@@ -89,8 +89,8 @@ class TableSource:
             )
         check_columns(reader, features=chosen)
         if isinstance(reader, CsvReader):
-            reader.check_text([*chosen, *sensitive, *targets])
-        _check_labels(reader, sensitive)
+            reader.check_text([*chosen, *sensitive_features, *targets])
+        _check_labels(reader, sensitive_features)
         self._features = tuple(chosen)
         if encoding is not None:
             self._encoder = TableEncoder.restored(reader.schema, encoding)
@@ -207,13 +207,14 @@ def check_columns(reader: TableReader, **arguments: Sequence[str]) -> None:
             raise ValueError(f"{argument} names a column twice: {list(asked)}")
 
 
-def _check_labels(reader: TableReader, sensitive: Sequence[str]) -> None:
+def _check_labels(reader: TableReader, sensitive_features: Sequence[str]) -> None:
     """Refuse sensitive columns whose values are no labels: dates, lists, bytes that are no text."""
-    for name in sensitive:
+    for name in sensitive_features:
         arrow_type = reader.schema.field(name).type
         if column_kind(arrow_type) == "other" or pa.types.is_fixed_size_list(arrow_type):
             raise ValueError(
-                f"sensitive names {name!r}, which holds {arrow_type}: convert it to text (UTF-8) or numbers"
+                f"sensitive_features names {name!r}, which holds {arrow_type}: convert it to text (UTF-8) "
+                "or numbers"
             )
 
 
@@ -245,9 +246,11 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
     return StreamReader(data)
 
 
-def open_frame(data: Any, *, sensitive: object = None, **options: Any) -> BlockSource:
+def open_frame(data: Any, *, sensitive_features: object = None, **options: Any) -> BlockSource:
     """Open a pandas, polars or pyarrow frame, or anything that gives an Arrow stream."""
-    return _labelled(table_reader(data), sensitive=paired(sensitive, data, "sensitive"), **options)
+    reader = table_reader(data)
+    labels = paired(sensitive_features, data, "sensitive_features")
+    return _labelled(reader, sensitive_features=labels, **options)
 
 
 def open_parquet(path: Path, **options: Any) -> BlockSource:
@@ -277,17 +280,17 @@ def open_csv(
     return _labelled(reader, **options)
 
 
-def _labelled(reader: TableReader, *, sensitive: object = None, **options: Any) -> BlockSource:
+def _labelled(reader: TableReader, *, sensitive_features: object = None, **options: Any) -> BlockSource:
     """Take labels from the table's own columns, or from what was passed beside it."""
-    names = listed_names(sensitive)
-    if sensitive is None or names is not None:
-        return TableSource(reader, sensitive=names or (), **options)
+    names = listed_names(sensitive_features)
+    if sensitive_features is None or names is not None:
+        return TableSource(reader, sensitive_features=names or (), **options)
     if reader.n_rows is None:
         raise ValueError(
             f"sensitive holds labels, and the length of {reader.place} is not known beforehand: "
             "name columns instead"
         )
-    attributes = encode_groups(sensitive, reader.n_rows)
+    attributes = encode_groups(sensitive_features, reader.n_rows)
     # df["sex"] passed beside df: the column it came from is as sensitive as the labels are.
     columns = {*reader.schema.names}
     hidden = [name for name in attributes if name in columns]

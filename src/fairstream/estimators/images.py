@@ -39,7 +39,7 @@ class FairImagePCA(FairStreamingPCA):
     channels : {"separate", "joint"}, default "separate"
         "separate" is the paper's: a model per channel. "joint" makes one model of all channels as one long
         vector, the same as `FairStreamingPCA`, and ignores `n_channels`.
-    n_unfair, constraint, directions, solver, rank, block_size, power_steps, on_empty_group, min_group_size, \
+    n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, min_group_size, \
     random_state
         Of every channel's `FairStreamingPCA`.
 
@@ -94,7 +94,7 @@ class FairImagePCA(FairStreamingPCA):
         directions: str = "absolute",
         solver: str = "auto",
         rank: int | None = None,
-        block_size: int | tuple[int, int] | None = None,
+        step_rows: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
         min_group_size: int = MIN_GROUP_SIZE,
@@ -114,7 +114,7 @@ class FairImagePCA(FairStreamingPCA):
             directions=directions,
             solver=solver,
             rank=rank,
-            block_size=block_size,
+            step_rows=step_rows,
             power_steps=power_steps,
             on_empty_group=on_empty_group,
             min_group_size=min_group_size,

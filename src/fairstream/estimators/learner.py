@@ -25,7 +25,7 @@ from fairstream.subspace.frontier import FrontierPoint, frontier
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.unfair import small_group_directions, warn_of_small_groups
 
-POWER_ONLY = {"block_size": None, "power_steps": 10, "on_empty_group": "extend"}  # options, defaults
+POWER_ONLY = {"step_rows": None, "power_steps": 10, "on_empty_group": "extend"}  # options, defaults
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
 LEAST_RANK = 64  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
@@ -284,7 +284,7 @@ class PowerLearner(_Single):
 
     @property
     def passes(self) -> int:
-        return 1 if self.power.plan.block_size is not None else self.power.plan.total_steps
+        return 1 if self.power.plan.step_rows is not None else self.power.plan.total_steps
 
     @property
     def needs_groups(self) -> bool:
@@ -298,7 +298,7 @@ class PowerLearner(_Single):
     def fit(
         self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
     ) -> None:
-        if self.power.plan.block_size is None and sample_weight is None:
+        if self.power.plan.step_rows is None and sample_weight is None:
             self.power.fit_full(X, groups)
         else:
             self.update(X, groups, sample_weight)
@@ -307,7 +307,7 @@ class PowerLearner(_Single):
         raise ValueError("the power method does not merge: use solver 'exact' or 'sketch'")
 
     def end_step(self) -> None:
-        if self.power.plan.block_size is None:
+        if self.power.plan.step_rows is None:
             self.power.end_step()
 
     @property
@@ -403,7 +403,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> Choices:
 
 def reads_whole_steps(parameters: Mapping[str, Any]) -> bool:
     """Whether the parameters ask for a learner that reads the whole data in every step."""
-    return bool(parameters["solver"] == "power" and parameters["block_size"] is None)
+    return bool(parameters["solver"] == "power" and parameters["step_rows"] is None)
 
 
 def new_learner(parameters: Mapping[str, Any], X: Matrix, groups: Groups | None) -> Learner:
@@ -427,7 +427,7 @@ def new_power_method(
     parameters: Mapping[str, Any], n_features: int, dtype: DTypeLike, groups: Any = None
 ) -> FairPowerMethod:
     """Return the power method that an estimator's parameters ask for."""
-    names = ("n_components", "n_unfair", "constraint", "block_size", "power_steps", "on_empty_group")
+    names = ("n_components", "n_unfair", "constraint", "step_rows", "power_steps", "on_empty_group")
     options = {name: parameters[name] for name in (*names, "random_state")}
     return FairPowerMethod(n_features, dtype=dtype, groups=groups, **options)
 

@@ -60,7 +60,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64, at most d,
         and d itself up to 512 features.
         Data whose variance is spread evenly over many features (rare categories, standardised) needs more.
-    block_size : int or (int, int), optional
+    step_rows : int or (int, int), optional
         "power" only: rows per step in the two phases. None reads the whole data in every step (not with
         `partial_fit`).
     power_steps : int or (int, int), default 10
@@ -141,7 +141,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         directions: str = "absolute",
         solver: str = "auto",
         rank: int | None = None,
-        block_size: int | tuple[int, int] | None = None,
+        step_rows: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
         min_group_size: int = MIN_GROUP_SIZE,
@@ -160,7 +160,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.directions = directions
         self.solver = solver
         self.rank = rank
-        self.block_size = block_size
+        self.step_rows = step_rows
         self.power_steps = power_steps
         self.on_empty_group = on_empty_group
         self.min_group_size = min_group_size
@@ -213,7 +213,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             check_parameters(parameters)
             if reads_whole_steps(parameters):
                 raise ValueError(
-                    "block_size=None reads the whole data in every step: use fit, or give block_size=(b, B)"
+                    "step_rows=None reads the whole data in every step: use fit, or give step_rows=(b, B)"
                 )
             X, groups, sample_weight = self._checked_rows(
                 X, sensitive_features, sample_weight, reset=not started
@@ -332,9 +332,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> Self:
         """Return the estimator that `to_state` described; `partial_fit` resumes exactly where it was."""
-        # JSON knows no tuples: (b, B) comes back as a list.
+        # JSON knows no tuples: (b, B) comes back as a list. Files of before 0.2 call step_rows block_size.
         parameters: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
+            "step_rows" if name == "block_size" else name: tuple(value) if isinstance(value, list) else value
             for name, value in header["parameters"].items()
         }
         estimator, names = cls(**parameters), header["feature_names_in"]

@@ -100,7 +100,7 @@ class FairPowerMethod:
     constraint : {"all", "mean", "covariance", "none"}
         What U holds: W and the mean gaps, the mean gaps, W, nothing (the plain noisy power method). "mean"
         uses the T b rows of the first phase as one block, for the means only.
-    block_size : int or (int, int), optional
+    step_rows : int or (int, int), optional
         (b, B) rows a step in the two phases. None: every step reads the whole data, see `fit_full`.
     power_steps : int or (int, int), default 10
         (T, TT) steps. Rows beyond them keep improving V, in blocks that double after every TT steps.
@@ -133,7 +133,7 @@ class FairPowerMethod:
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> method = FairPowerMethod(5, 2, block_size=(100, 200), power_steps=(3, 4), random_state=0)
+    >>> method = FairPowerMethod(5, 2, step_rows=(100, 200), power_steps=(3, 4), random_state=0)
     >>> method.rows_missing
     500
     >>> for _ in range(11):
@@ -152,7 +152,7 @@ class FairPowerMethod:
         *,
         n_unfair: int | Mapping[str, int] = 1,
         constraint: str = "all",
-        block_size: int | tuple[int, int] | None = None,
+        step_rows: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         groups: Mapping[str, Iterable[Hashable]] | Iterable[Hashable] | None = None,
         on_empty_group: str = "extend",
@@ -160,7 +160,7 @@ class FairPowerMethod:
         dtype: DTypeLike = np.float64,
     ) -> None:
         self.plan = PowerPlan.of(
-            n_features, n_components, n_unfair, constraint, block_size, power_steps, on_empty_group, dtype
+            n_features, n_components, n_unfair, constraint, step_rows, power_steps, on_empty_group, dtype
         )
         self.schema = Schema()
         self._generator = _own_generator(random_state)
@@ -351,9 +351,9 @@ class FairPowerMethod:
                 self._end_block()
 
     def end_step(self) -> FairPowerMethod:
-        """End the step once the whole data has been read (`block_size=None` only); return self."""
-        if self.plan.block_size is not None:
-            raise ValueError(f"block_size is {self.plan.block_size}: steps end by themselves, by row count")
+        """End the step once the whole data has been read (`step_rows=None` only); return self."""
+        if self.plan.step_rows is not None:
+            raise ValueError(f"step_rows is {self.plan.step_rows}: steps end by themselves, by row count")
         draft = self._draft()
         draft._end_full_step()
         self.__dict__.update(draft.__dict__)
@@ -432,7 +432,7 @@ class FairPowerMethod:
             if number < 2:
                 raise NotEnoughGroupsError(
                     f"the first block has {number} group of {attribute!r}, two are needed: take a "
-                    "larger block_size, shuffle the rows, or drop the attribute"
+                    "larger step_rows, shuffle the rows, or drop the attribute"
                 )
         self.plan.check_room(found)
 
@@ -441,7 +441,7 @@ class FairPowerMethod:
         ledger = self._ledger
         if ledger.shift is None:
             ledger.shift = provisional_origin(X).astype(self.plan.dtype)
-        if self.plan.block_size is None and not ledger.open_counts[0]:
+        if self.plan.step_rows is None and not ledger.open_counts[0]:
             ledger.forget_closed()
         tallies = self._tallies()
         Q, P = self._open_products(tallies)
@@ -491,7 +491,7 @@ class FairPowerMethod:
                 self._moved["unfair"] = self._gap_movement(Q, self._Q)
         else:
             self._Q, self._variances = component_step(self._U, Q, P, int(ledger.open_counts[0]))
-            if self.plan.block_size is not None or self._step + 1 == self.plan.total_steps:
+            if self.plan.step_rows is not None or self._step + 1 == self.plan.total_steps:
                 self._moved["components"] = self._component_movement(Q, self._Q)
         del P, Q
         ledger.close()
@@ -520,14 +520,14 @@ class FairPowerMethod:
     def _warn_of_movement(self) -> None:
         """Warn if the phase that ends with this step was still moving."""
         phase = "components" if self._step == self.plan.total_steps else "unfair"
-        moved, whole = self._moved.get(phase, 0.0), self.plan.block_size is None
+        moved, whole = self._moved.get(phase, 0.0), self.plan.step_rows is None
         if moved <= (STILL if whole else STILL_IN_BLOCKS):
             return
         what = "unfair directions" if phase == "unfair" else "components"
         warnings.warn(
             f"the power method has not converged: the {what} still moved by {moved:.2g} (sine of an angle) "
             f"in the last of {self.plan.power_steps[phase == 'components']} steps; raise power_steps"
-            f"{'' if whole else ' or block_size'}, or use solver='exact' or 'sketch'",
+            f"{'' if whole else ' or step_rows'}, or use solver='exact' or 'sketch'",
             FairstreamWarning,
             stacklevel=5,
         )
@@ -564,7 +564,7 @@ class FairPowerMethod:
         if ledger.shift is None:
             head = _checked_rows(first_rows[:64], self.plan.n_features, self.plan.dtype)
             ledger.shift = provisional_origin(head).astype(self.plan.dtype)
-        if self.plan.block_size is None and not ledger.open_counts[0]:
+        if self.plan.step_rows is None and not ledger.open_counts[0]:
             ledger.forget_closed()
         self._open_products(self._tallies())
         if not ledger.open_counts[0]:
@@ -602,7 +602,7 @@ class FairPowerMethod:
             for attribute, empty in ledger.open_lacks().items():
                 raise NotEnoughGroupsError(
                     f"groups {empty} of {attribute!r} have no row in step {self.steps_done[0] + 1}: take a "
-                    'larger block_size, shuffle the rows, or pass on_empty_group="zero"'
+                    'larger step_rows, shuffle the rows, or pass on_empty_group="zero"'
                 )
         self._end_block()
 
@@ -724,6 +724,6 @@ def _largest_sine(A: FloatArray, B: FloatArray) -> float:
 def _late_group(attribute: str, label: Hashable) -> str:
     return (
         f"group {label!r} of {attribute!r} first appears after the first block, no gap of it is followed: "
-        f"take a larger block_size, shuffle the rows, or label it None; FairPowerMethod can be told of all "
+        f"take a larger step_rows, shuffle the rows, or label it None; FairPowerMethod can be told of all "
         f"groups beforehand, groups={{{attribute!r}: [...]}}"
     )

@@ -28,12 +28,12 @@ class Stretch:
 class PowerPlan:
     """What is fixed before the first row: sizes, precision, how long every block is and its phase.
 
-    Use `PowerPlan.of(...)`, which checks its arguments. Steps count from 0 through both phases; `block_size`
+    Use `PowerPlan.of(...)`, which checks its arguments. Steps count from 0 through both phases; `step_rows`
     is None if a step reads the whole data.
 
     Examples
     --------
-    >>> plan = PowerPlan.of(10, 2, block_size=(100, 500), power_steps=(2, 3))
+    >>> plan = PowerPlan.of(10, 2, step_rows=(100, 500), power_steps=(2, 3))
     >>> [plan.block_rows(step) for step in range(9)]
     [100, 100, 500, 500, 500, 1000, 1000, 1000, 2000]
     >>> plan.rows_missing(step=1, open_rows=30)
@@ -44,7 +44,7 @@ class PowerPlan:
     n_components: int
     n_unfair: NUnfair
     constraint: str
-    block_size: tuple[int, int] | None
+    step_rows: tuple[int, int] | None
     power_steps: tuple[int, int]
     on_empty_group: str
     dtype: np.dtype[Any]
@@ -56,7 +56,7 @@ class PowerPlan:
         n_components: int,
         n_unfair: NUnfair = 1,
         constraint: str = "all",
-        block_size: Any = None,
+        step_rows: Any = None,
         power_steps: Any = 10,
         on_empty_group: str = "extend",
         dtype: DTypeLike = np.float64,
@@ -70,7 +70,7 @@ class PowerPlan:
             raise ValueError(f"on_empty_group is {on_empty_group!r}: use 'extend' or 'zero'")
         if np.dtype(dtype) not in (np.float64, np.float32):
             raise ValueError(f"dtype is {np.dtype(dtype)}: use float64 or float32")
-        sizes = None if block_size is None else pair_of_counts("block_size", block_size)
+        sizes = None if step_rows is None else pair_of_counts("step_rows", step_rows)
         steps = pair_of_counts("power_steps", power_steps)
         most = max(m.values()) if isinstance(m, Mapping) else m
         if choices.nulls_second_moments and k + most > d:
@@ -130,11 +130,11 @@ class PowerPlan:
         Beyond the planned steps, every further round of TT steps has blocks twice as long: the error of V
         is that of its last block, so blocks of one size would stop improving it.
         """
-        if self.block_size is None:
+        if self.step_rows is None:
             return None
         if step < self.unfair_steps:
-            return self.block_size[0] * (self.power_steps[0] if self.constraint == "mean" else 1)
-        return self.block_size[1] << ((step - self.unfair_steps) // self.power_steps[1])
+            return self.step_rows[0] * (self.power_steps[0] if self.constraint == "mean" else 1)
+        return self.step_rows[1] << ((step - self.unfair_steps) // self.power_steps[1])
 
     def rows_missing(self, step: int, open_rows: int) -> int:
         """Return at least how many rows are needed until a first V exists (0 once it does).
@@ -143,7 +143,7 @@ class PowerPlan:
         """
         if step > self.unfair_steps:
             return 0
-        if self.block_size is None:
+        if self.step_rows is None:
             return 1
         sizes = [self.block_rows(later) or 0 for later in range(step, self.unfair_steps + 1)]
         return max(sizes[0] - open_rows, 1) + sum(sizes[1:])
@@ -188,7 +188,7 @@ def pair_of_counts(name: str, value: Any) -> tuple[int, int]:
 
     Examples
     --------
-    >>> pair_of_counts("block_size", 100), pair_of_counts("power_steps", (5, 10))
+    >>> pair_of_counts("step_rows", 100), pair_of_counts("power_steps", (5, 10))
     ((100, 100), (5, 10))
     """
     try:

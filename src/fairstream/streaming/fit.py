@@ -62,7 +62,7 @@ def fit_source(
         it.
     estimator : FairStreamingPCA or FairImagePCA, optional
         A new estimator to fit; or give the parameters of a `FairStreamingPCA`. All channels of a
-        `FairImagePCA` learn in the same pass. With solver "power" and block_size None every step reads the
+        `FairImagePCA` learn in the same pass. With solver "power" and step_rows None every step reads the
         whole source; such a fit takes a checkpoint only on a cluster.
     client : distributed.Client, str or int, optional
         Fit on a Dask cluster: that of a client, of the scheduler at an address, or one of so many worker
@@ -76,7 +76,7 @@ def fit_source(
         that fails writes one too.
     every : int, optional
         Rows between checkpoints; by default one is written about once a minute. Not on a cluster, where one
-        is written once a minute or, with solver "power" and block_size None, after every step.
+        is written once a minute or, with solver "power" and step_rows None, after every step.
     resume : bool
         Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
         read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
@@ -99,7 +99,7 @@ def fit_source(
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X, sex = rng.normal(size=(500, 6)), rng.integers(0, 2, 500)
-    >>> source = open_source(X, sensitive={"sex": sex}, block_size=100)
+    >>> source = open_source(X, sensitive_features={"sex": sex}, block_size=100)
     >>> fit_source(source, n_components=2).components_.shape
     (2, 6)
     """
@@ -123,7 +123,7 @@ def fit_source(
             f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
         )
     if checkpoint is not None and not on_cluster and reads_whole_steps(estimator.get_params(deep=False)):
-        raise ValueError("checkpoint holds a place in a single pass: give block_size=(b, B), or leave it out")
+        raise ValueError("checkpoint holds a place in a single pass: give step_rows=(b, B), or leave it out")
     if checkpoint is not None and (estimator.guard or estimator.sample):
         raise ValueError(
             "a checkpoint would hold the rows that guard and sample keep: leave it out, or both of them"
@@ -171,7 +171,7 @@ def collect_moments(
     Examples
     --------
     >>> import numpy as np
-    >>> source = open_source(np.eye(4), sensitive={"sex": ["f", "m", "f", "m"]})
+    >>> source = open_source(np.eye(4), sensitive_features={"sex": ["f", "m", "f", "m"]})
     >>> collect_moments(source).groups
     {'sex': ('f', 'm')}
     """

@@ -97,8 +97,8 @@ class PafoPlan:
         return min(1.0, self.n_rows * self.constants.tail)
 
     @property
-    def block_size(self) -> tuple[int, int]:
-        """(b, B), as `FairStreamingPCA(solver="power", block_size=...)` takes it."""
+    def step_rows(self) -> tuple[int, int]:
+        """(b, B), as `FairStreamingPCA(solver="power", step_rows=...)` takes it."""
         return self.unfair_block, self.component_block
 
     @property
@@ -197,7 +197,7 @@ def pafo_plan(
     >>> stream = synthetic_stream(6, distribution="rademacher", random_state=3)
     >>> from fairstream.theory import pafo_constants
     >>> plan = pafo_plan(pafo_constants(stream, 1), 0.5, 0.1, 0.1)
-    >>> plan.n_rows == sum(b * t for b, t in zip(plan.block_size, plan.power_steps))
+    >>> plan.n_rows == sum(b * t for b, t in zip(plan.step_rows, plan.power_steps))
     True
     """
     _check_plannable(constants, eps_optimality, eps_fairness, delta)

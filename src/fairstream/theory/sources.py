@@ -48,7 +48,7 @@ def plan_source(
     >>> rng = np.random.default_rng(0)
     >>> sex = rng.integers(0, 2, 2_000)
     >>> X = rng.uniform(-1, 1, size=(2_000, 4)) * np.where(sex[:, None], [3, 1, 1, 1], [1, 1, 2, 1])
-    >>> plan_source(open_source(X, sensitive={"sex": sex}), 1, 1, 0.5, 0.1, 0.1).n_rows > 2_000
+    >>> plan_source(open_source(X, sensitive_features={"sex": sex}), 1, 1, 0.5, 0.1, 0.1).n_rows > 2_000
     True
     """
     source = open_source(source)

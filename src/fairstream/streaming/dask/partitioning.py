@@ -39,10 +39,13 @@ class Partitioned:
 
 
 def partition(
-    X: Any, sensitive: Any = None, partition_rows: int | None = None, options: Mapping[str, Any] | None = None
+    X: Any,
+    sensitive_features: Any = None,
+    partition_rows: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Partitioned:
     """Open X and cut it into parts, or refuse what cannot be cut."""
-    return cut(opened(X, sensitive, options), partition_rows)
+    return cut(opened(X, sensitive_features, options), partition_rows)
 
 
 def cut(sources: Sequence[BlockSource], partition_rows: int | None) -> Partitioned:
@@ -53,14 +56,16 @@ def cut(sources: Sequence[BlockSource], partition_rows: int | None) -> Partition
     return Partitioned([part for one in each for part in one.parts], each[0].encoding)
 
 
-def opened(X: Any, sensitive: Any = None, options: Mapping[str, Any] | None = None) -> list[BlockSource]:
+def opened(
+    X: Any, sensitive_features: Any = None, options: Mapping[str, Any] | None = None
+) -> list[BlockSource]:
     """Return X as one source, or as one for each item of a list of paths or sources."""
     options = options or {}
     listed = list(X) if isinstance(X, list | tuple) and X else [X]
     if is_collection(X) or any(map(is_task, listed)):
-        return [open_source(X, sensitive=sensitive, **options)]
+        return [open_source(X, sensitive_features=sensitive_features, **options)]
     if all(isinstance(item, str | os.PathLike) for item in listed):
-        return _of_paths(listed, sensitive, options)
+        return _of_paths(listed, sensitive_features, options)
     if not all(map(is_source, listed)):
         wrong = next(item for item in listed if not is_source(item))
         where = "is" if wrong is X else "is a list with"
@@ -69,14 +74,14 @@ def opened(X: Any, sensitive: Any = None, options: Mapping[str, Any] | None = No
             "or futures, a path or a list of them, or a source; what is in this process's memory fits with "
             "estimator.fit"
         )
-    if sensitive is not None or options:
+    if sensitive_features is not None or options:
         raise ValueError(
             "X is an open source, which has its own sensitive features and options: leave them out"
         )
     return listed
 
 
-def _of_paths(paths: Sequence[Any], sensitive: Any, options: Mapping[str, Any]) -> list[BlockSource]:
+def _of_paths(paths: Sequence[Any], sensitive_features: Any, options: Mapping[str, Any]) -> list[BlockSource]:
     if len(paths) > 1:
         for name in ("standardize", "impute"):
             if options.get(name):
@@ -84,24 +89,24 @@ def _of_paths(paths: Sequence[Any], sensitive: Any, options: Mapping[str, Any]) 
                     f"{name} needs a first pass over all rows, which several paths do not get: pass the "
                     "encoding of a source that made it, encoding=..."
                 )
-        if sensitive is not None and not _names_columns(sensitive):
+        if sensitive_features is not None and not _names_columns(sensitive_features):
             raise ValueError(
                 "sensitive_features holds labels beside several paths: name columns, arrays or attributes"
             )
     # Absolute, since workers may have been started in another folder.
     first, *others = (Path(path).absolute() for path in paths)
-    source = open_source(first, sensitive=sensitive, **options)
+    source = open_source(first, sensitive_features=sensitive_features, **options)
     if not others:
         return [source]
     alike = encoded_alike(options, getattr(source, "encoding", None))
-    return [source, *(open_source(path, sensitive=sensitive, **alike) for path in others)]
+    return [source, *(open_source(path, sensitive_features=sensitive_features, **alike) for path in others)]
 
 
-def _names_columns(sensitive: Any) -> bool:
+def _names_columns(sensitive_features: Any) -> bool:
     """Tell names and indices of columns from labels."""
-    listed = sensitive if isinstance(sensitive, list | tuple) else [sensitive]
+    listed = sensitive_features if isinstance(sensitive_features, list | tuple) else [sensitive_features]
     numbers = all(isinstance(j, int | np.integer) and not isinstance(j, bool) for j in listed)
-    return numbers or listed_names(sensitive) is not None
+    return numbers or listed_names(sensitive_features) is not None
 
 
 def _cut(source: BlockSource, partition_rows: int | None) -> Partitioned:

@@ -73,7 +73,7 @@ def _new_learner(fit: ClusterFit, rounds: _Rounds, ranges: _RowRanges | None) ->
     if small and fit.estimator.constraint != "none":
         raise NotEnoughGroupsError(
             f"the rows of the first step have {len(groups[small[0]])} group of {small[0]!r}, two are needed: "
-            "take a larger block_size, shuffle the rows, or drop the attribute"
+            "take a larger step_rows, shuffle the rows, or drop the attribute"
         )
     if not small:  # without a constraint groups are only counted, and only if there are several
         learner.declare(groups)
