@@ -119,9 +119,9 @@ class TestPaperSplit:
         assert np.abs(split.X_test.mean(axis=0)).max() > 1e-3
 
     @pytest.mark.parametrize(("name", "sensitive"), [("adult", "sex"), ("compas", "race"), ("german", "age")])
-    def test_sensitive_column_stays_inside_the_features(self, name, sensitive_features):
+    def test_sensitive_column_stays_inside_the_features(self, name, sensitive):
         split = paper_split(name, 1)
-        column = split.X_test[:, split.feature_names.index(sensitive_features)]
+        column = split.X_test[:, split.feature_names.index(sensitive)]
         assert np.unique(column).size == 2
         np.testing.assert_array_equal(column > column.mean(), split.groups_test == 1)
 
