@@ -20,9 +20,9 @@ from fairstream._starting import ready
 from fairstream._version import __version__
 from fairstream.cli.answers import printable, say
 from fairstream.cli.auditing import audit
+from fairstream.cli.embedding import erase, transform
 from fairstream.cli.learning import fit, merge, moments, solve
 from fairstream.cli.showing import demo, frontier, inspect, plan
-from fairstream.cli.using import erase, transform
 from fairstream.cli.wording import Wording
 from fairstream.cli.writing import TYPED, checkpoint_folder, unwritten
 from fairstream.streaming.signals import FitInterrupted

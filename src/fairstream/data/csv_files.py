@@ -1,4 +1,4 @@
-"""The reader of CSV files, plain or compressed, in any text encoding."""
+"""The reader behind the table source for CSV files, plain or compressed, in any text encoding."""
 
 from __future__ import annotations
 

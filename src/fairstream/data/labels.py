@@ -1,4 +1,4 @@
-"""Which columns and which labels are what: roles of matrix columns, and labels passed beside a source."""
+"""Columns as labels: which columns of a matrix are sensitive, and labels that are passed beside a source."""
 
 from __future__ import annotations
 

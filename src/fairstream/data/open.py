@@ -1,4 +1,4 @@
-"""The one door: turns paths, arrays, frames, stores, image archives and iterables into block sources."""
+"""open_source, the one door: finds the kind of the data and calls the module that opens it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table source: any reader of Arrow record batches as blocks of numbers with group labels."""
+"""The table source: opens frames, Parquet and CSV files, and yields blocks of numbers with group labels."""
 
 from __future__ import annotations
 

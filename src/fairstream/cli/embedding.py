@@ -1,4 +1,4 @@
-"""Commands that use a model on data: transform, erase."""
+"""Commands that embed or erase data with a model: transform, erase."""
 
 from __future__ import annotations
 
