@@ -166,7 +166,7 @@ def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path):
     whole = fitted(tmp_path, every=500)
     newest = CheckpointFolder(tmp_path).files()[0]
     newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.warns(FairstreamWarning, match=r"cut short.*going on from rows-000000000002500"):
+    with pytest.warns(FairstreamWarning, match=r"cut short.*resuming from rows-000000000002500"):
         again = fitted(tmp_path, resume=True)
     assert_same_bits(again, whole)
     for file in CheckpointFolder(tmp_path).files():
@@ -536,7 +536,7 @@ def test_a_generation_that_may_not_be_read_gives_way_to_the_one_before(tmp_path,
         return read(path)
 
     monkeypatch.setattr(checkpoint, "read_file", denied)
-    with pytest.warns(FairstreamWarning, match=r"Permission denied.*going on from rows-000000000002500"):
+    with pytest.warns(FairstreamWarning, match=r"Permission denied.*resuming from rows-000000000002500"):
         again = fitted(tmp_path, resume=True)
     assert_same_bits(again, whole)
 

@@ -380,7 +380,7 @@ def test_the_way_out_is_told_as_it_is_typed(folder, tmp_path):
     assert "pass --impute mean" in run(*fit, code=1).stderr
     fit += ["--impute", "mean", "--checkpoint", tmp_path / "checkpoints"]
     run(*fit)
-    assert "pass --resume to go on" in run(*fit, code=1).stderr
+    assert "pass --resume to continue" in run(*fit, code=1).stderr
 
 
 def test_debug_shows_the_traceback(tmp_path):
@@ -460,7 +460,7 @@ def test_signals_write_a_checkpoint_and_say_so_in_the_exit_code(long_fit, tmp_pa
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert "checkpoint written" in errors
-    assert "--resume goes on" in errors
+    assert "pass --resume to continue" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "model").exists()
     if number == signal.SIGTERM:

@@ -1,4 +1,4 @@
-"""A last look at an embedding: warn where a linear classifier still reads the group from it."""
+"""A last check of an embedding: warn if a linear classifier still reads the group from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairstream.errors import FairstreamWarning
 
 
 def warn_if_readable(rows: GroupedRows, components: Array, remedy: str) -> None:
-    """Warn where a linear classifier beats the share of the largest group by more than chance allows.
+    """Warn if a linear classifier beats the share of the largest group by more than chance allows.
 
     Systems that stop by a count of steps, not by a proof, call this so that they never fail silently.
     Chance is three standard deviations of the accuracy of a constant answer.

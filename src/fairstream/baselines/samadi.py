@@ -6,15 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-    spread,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter, spread
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
 
@@ -107,7 +99,7 @@ class SamadiFairPCA(LinearFairTransformer):
             components = _published_map(P)
         else:
             components = fix_signs(top_eigenvectors(P, k)[1]).T
-        return learned_linear(components, rows.X.mean(axis=0), projection_=P, group_losses_=losses)
+        return self._learned(components, rows.X.mean(axis=0), projection_=P, group_losses_=losses)
 
     def _scaled(self, X: Array) -> Array:
         if not self.standardize:
@@ -130,7 +122,7 @@ def _balance(covariances: list[Array], k: int, n_rounds: int, step_size: float) 
     log_weights = np.zeros(2)
     average = np.zeros_like(covariances[0])
     for _ in range(n_rounds):
-        # Weights are kept as logarithms: exp(step_size * loss) overflows on features of large scale.
+        # Logarithms of weights: exp(step_size * loss) overflows on features of large scale.
         weights = np.exp(log_weights - log_weights.max())
         weights /= weights.sum()
         _, V = top_eigenvectors(weights[0] * covariances[0] + weights[1] * covariances[1], k)

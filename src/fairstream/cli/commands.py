@@ -36,7 +36,7 @@ class Commands(click.Group):
     """A click group whose errors are one line, and whose exit codes are those of docs/cli.md."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **settings: Any) -> Any:  # type: ignore[override]
-        """Run the command line and end the process, as click does, but print by `say` alone."""
+        """Run the command line and exit, as click does, but print everything with `say`."""
         ready()
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **settings)
@@ -90,9 +90,9 @@ class Commands(click.Group):
         if ctx.invoked_subcommand == "fit":
             folder = checkpoint_folder(ctx)
             text += (
-                ": nothing is kept of this fit; with --checkpoint FOLDER, --resume could go on from there"
+                ": nothing is kept of this fit; with --checkpoint FOLDER it could be resumed"
                 if folder is None
-                else f": of this fit only what {printable(str(folder))} holds is kept, --resume goes on"
+                else f": only what {printable(str(folder))} holds is kept: pass --resume to continue"
             )
         say(f"\n{text}", err=True)
 
@@ -106,12 +106,12 @@ class _Failure(click.ClickException):
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came; drafts of files are removed on the way out, as after Ctrl-C."""
+    """SIGTERM arrived; it removes unfinished files, as Ctrl-C does."""
 
 
 @contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, instead of leaving drafts of files behind."""
+    """Let SIGTERM end the command as Ctrl-C does, so that no unfinished file is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -31,7 +31,7 @@ from fairstream.streaming.checkpoint import refuse_occupied
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.components import solve as solve_moments
 
-MAX_WORKERS = 1_024  # more processes than that are a slip of the hand
+MAX_WORKERS = 1_024  # more processes than this are a typing error
 
 rank_option = click.option(
     "--rank",
@@ -70,7 +70,7 @@ rank_option = click.option(
     metavar="ROWS",
     help="Rows between checkpoints.  [default: a minute]",
 )
-@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume from the newest checkpoint, if there is one.")
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of this scheduler: tcp://host:8786.")
 @click.option(
     "--workers",
@@ -153,7 +153,7 @@ def _new_estimator(channels: str, source: Any, choices: dict[str, Any]) -> Any:
 
 
 def _chosen_client(dask: str | None, workers: int | None, every: int | None) -> str | int | None:
-    """Return where the fit runs: a scheduler's address, so many workers here, or None for this process."""
+    """Return where the fit runs: a scheduler's address, a number of workers, or None for this process."""
     if dask is not None and workers is not None:
         raise click.UsageError("--dask and --workers are both given: choose one")
     client = workers if dask is None else dask
@@ -181,7 +181,7 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
     "--sample",
     type=click.IntRange(min=1),
     metavar="ROWS",
-    help="Also keep about so many rows of each group, for --guard. The file then holds row-level data.",
+    help="Also keep about this many rows of each group, for --guard. The file then holds row-level data.",
 )
 @output_option("The moments file to write.", MOMENTS)
 @as_json

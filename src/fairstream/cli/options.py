@@ -89,7 +89,7 @@ solving_options = apply_options(
         "-k",
         "--n-components",
         type=click.IntRange(min=1),
-        help="Components to keep; by default all there are.",
+        help="Components to keep; by default as many as possible.",
     ),
     click.option(
         "-m",
@@ -328,5 +328,5 @@ def _feature(name: str, data: Path) -> str | int:
 
 
 def _column(name: str, data: Path) -> str | int:
-    """Return a column's name, or its index where columns have no names."""
+    """Return a column's name, or its index if columns have no names."""
     return int(name) if data.suffix in (".npy", ".npz") and name.lstrip("-").isdigit() else name

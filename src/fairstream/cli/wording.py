@@ -1,7 +1,7 @@
 r"""Puts the library's messages, which name Python arguments, into the words of one command.
 
-A rule that names an option applies only to commands that have it; for the others it says something else, or
-nothing. So no message tells anyone to type what the command would refuse.
+A rule that names an option applies only to commands that have it; other commands get another text, or none.
+So no message suggests an option that the command would refuse.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
 class Rule(NamedTuple):
-    """A pattern of the library's words, what to say instead, and what if the command lacks the options.
+    """A pattern in the library's messages, its replacement, and another one for commands without the options.
 
-    The options are those that `typed` names, and `needs`, on which its advice depends.
+    The options are those named in `typed`, and those in `needs`, on which the advice depends.
     """
 
     pattern: str
@@ -39,7 +39,7 @@ class Argument(NamedTuple):
 
 
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
-_TO_ENCODE = ("--impute",)  # of just those commands that decide how columns become features
+_TO_ENCODE = ("--impute",)  # only commands that choose how columns become features have it
 
 RULES = (
     # Sensitive attributes
@@ -114,8 +114,9 @@ RULES = (
     Rule(
         r'use solver "exact", "sketch" or "auto"', "use --solver exact, sketch or auto", "use another solver"
     ),
-    Rule(r"pass resume=True to go on", "pass --resume to go on", "resume it with fairstream fit --resume"),
-    Rule(r"resume=True goes on", "--resume goes on", "fairstream fit --resume goes on"),
+    Rule(
+        r"pass resume=True to continue", "pass --resume to continue", "resume it with fairstream fit --resume"
+    ),
     Rule(r"checkpoint='((?:[^'\\]|\\.)*)' already", r"--checkpoint \1 already", r"\1 already"),
     Rule(
         r"(resume|every) is given without checkpoint",
@@ -176,7 +177,7 @@ class Wording:
     options : set of str
         All long options of the command.
     typed : iterable of str
-        What was typed, file names above all: it is repeated as it is.
+        What was typed, such as file names: it is repeated unchanged.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from fairstream.files.outputs import check_apart, check_replaceable
 
 MODEL = frozenset({"FairSubspace", "ChannelSubspaces"})
 MOMENTS = frozenset({"GroupMoments"})
-# Where the context keeps what was typed, and the outputs as they were when the command began.
+# Keys of the context: what was typed, the checkpoint folder, the outputs as they were at the start.
 TYPED = "fairstream.typed"
 _CHECKPOINT = "fairstream.streaming.checkpoint"
 _STATES = "fairstream.files.outputs"
@@ -68,7 +68,7 @@ class OutputPath(NonEmptyPath):
 
 
 class OutputFolder(NonEmptyPath):
-    """A folder that files are written to, beside others that may be there."""
+    """A folder that files are written to; it may hold others."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, file_okay=False)

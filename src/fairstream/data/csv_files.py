@@ -28,8 +28,8 @@ class CsvReader(FrontToBack):
     """A CSV file, plain or compressed, parsed as it streams.
 
     Types come from the first megabyte; whole numbers among the features are read as floats, so that a
-    decimal point further down does no harm. Anything else that changes type half-way is an error. So is a
-    line end in a text value, the trace of a quote that was never closed, unless `newlines_in_values`.
+    decimal point further down is no error. Any other change of type is an error. So is a line end in a text
+    value, which shows that a quote was never closed, unless `newlines_in_values`.
     """
 
     one_shot = False
@@ -58,8 +58,7 @@ class CsvReader(FrontToBack):
         self._read_bytes = _CSV_BYTES
         with self._stream() as stream:
             head = _first_lines(stream, path)
-            # The parser wants whole lines in what it reads at a time, and many: each batch costs some time
-            # for every column.
+            # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
             longest = max(map(len, head.splitlines()), default=0)
             self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
             with self._parsing(pa.BufferReader(head), None, self._types) as reader:
@@ -122,7 +121,7 @@ class CsvReader(FrontToBack):
         )
 
     def _refuse_other_delimiter(self) -> None:
-        """Refuse a header that is one column only because it was cut at the wrong character."""
+        """Refuse a header of one column that contains another usual delimiter."""
         if len(self.schema.names) != 1:
             return
         name = self.schema.names[0]

@@ -170,7 +170,7 @@ class GroupIndex:
         return member
 
     def places_of(self, other: GroupIndex) -> list[int]:
-        """Return where each slot of another index, whose groups this one has, lives here."""
+        """Return the slot here of each slot of another index, all of whose groups this one has."""
         return [0, *(self.slots[name][label] for name, label in other.listed())]
 
 
@@ -301,7 +301,7 @@ def _as_array(name: str, values: object) -> NDArray[Any]:
 
 
 def _exact_integers(values: Any) -> Any:
-    """Return pandas and pyarrow arrays as objects: NumPy turns integers beside a missing one into floats."""
+    """Return pandas and pyarrow arrays as objects: NumPy makes floats of integers if one is missing."""
     if hasattr(values, "isna") and not isinstance(getattr(values, "dtype", None), np.dtype):
         return np.asarray(values, dtype=object)
     return values.to_pylist() if type(values).__module__.startswith("pyarrow.") else values

@@ -65,7 +65,7 @@ def fit_source(
         `FairImagePCA` learn in the same pass. With solver "power" and step_rows None every step reads the
         whole source; such a fit takes a checkpoint only on a cluster.
     client : distributed.Client, str or int, optional
-        Fit on a Dask cluster: that of a client, of the scheduler at an address, or one of so many worker
+        Fit on a Dask cluster: that of a client, of the scheduler at an address, or of this many worker
         processes on this machine. A Dask collection is always fitted on a cluster: without `client` on that
         of the current client or, if there is none, on one of this machine.
     partition_rows : int, optional
@@ -75,8 +75,8 @@ def fit_source(
         write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt. A fit
         that fails writes one too.
     every : int, optional
-        Rows between checkpoints; by default one is written about once a minute. Not on a cluster, where one
-        is written once a minute or, with solver "power" and step_rows None, after every step.
+        Rows between checkpoints; by default one is written about once a minute. Not on a cluster, which
+        writes one once a minute or, with solver "power" and step_rows None, after every step.
     resume : bool
         Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
         read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
@@ -223,7 +223,7 @@ def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Lear
 def _learned_with_checkpoints(
     source: BlockSource, estimator: FairStreamingPCA, keeper: Keeper, progress: Progress | None
 ) -> Learner:
-    """Return what is learned in one pass, or what is left of it, with checkpoints on the way."""
+    """Return what is learned in one pass, or in the rest of one, and write checkpoints meanwhile."""
     digest = RowDigest()
     found = keeper.begin(source, environment_of(source))
     standing = Standing() if found is None else found.standing
@@ -275,7 +275,7 @@ def _read_past(
                 _check_same_rows(found, digest)
         if rows <= done and pending.number is not None:
             raise FitInterrupted(
-                f"stopped while reading past {done:,} rows that are already learned, resume=True goes on",
+                f"stopped while reading past {done:,} learned rows: pass resume=True to continue",
                 pending.number,
             )
         if rows > max(done, start):

@@ -1,4 +1,4 @@
-"""What a long run calls to say how far it is."""
+"""The function that a long run calls to report progress."""
 
 from __future__ import annotations
 

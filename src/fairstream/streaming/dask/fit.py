@@ -53,7 +53,7 @@ def learned_on_cluster(
 
 
 def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> Standing:
-    """Return where the newest checkpoint stands, or the start; refuse the checkpoint of other data."""
+    """Return the state of the newest checkpoint, or an empty one; refuse the checkpoint of other data."""
     found = keeper.begin(schema, environment_of(None), {"partitions": len(data.parts), "rows": data.n_rows})
     # What is known of the data without reading it again: its first rows, and the lengths of the partitions.
     lengths = zlib.crc32(repr([part.n_rows for part in data.parts]).encode())

@@ -1,4 +1,4 @@
-"""ClusterFit: a fit that is running on a cluster, what it fits, and how far it has come."""
+"""ClusterFit: a fit that is running on a cluster, its data and its state."""
 
 from __future__ import annotations
 
