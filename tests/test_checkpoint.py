@@ -1,4 +1,4 @@
-"""Fits that are killed, really, and go on: the same bits as if nothing had happened."""
+"""Fits that are killed, really, and resume: the same bits as if nothing had happened."""
 
 import multiprocessing
 import os
@@ -33,7 +33,7 @@ from fairstream.streaming.signals import FitInterrupted, signals_held_back
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")]
 
 KILLS = 8  # of each solver, at random moments
-SOLVERS = ("exact", "sketch", "power")
+SOLVERS = ("exact", "sketch", "power", "power in passes")
 
 
 @pytest.fixture(scope="module")
@@ -359,6 +359,68 @@ def test_the_power_method_is_not_resumed_onto_other_data(tmp_path):
     stopped_half_way(data(age=None), tmp_path, **choices)
     with threadpool_limits(1), pytest.raises(ValueError, match="the values differ"):
         fit_source(data(X=X + 1, age=None), checkpoint=tmp_path, resume=True, n_components=2, **choices)
+
+
+PASSES = {"solver": "power", "power_steps": (2, 3), "random_state": 0}
+
+
+def test_steps_over_all_rows_write_a_checkpoint_after_each_step(tmp_path):
+    rows = []
+    with threadpool_limits(1):
+        whole = fit_source(data(age=None), n_components=2, **PASSES)
+        for after in (1, 12, 20, 39):  # blocks of 400 rows in 8 blocks: in steps 1, 2, 3 and 5
+            folder = tmp_path / str(after)
+            stopped_after(data(age=None), folder, after, **PASSES)
+            found = CheckpointFolder(folder).newest()
+            rows.append(0 if found is None else found.rows)
+            resumed = fit_source(data(age=None), checkpoint=folder, resume=True, n_components=2, **PASSES)
+            assert_same_bits(resumed, whole)
+    assert rows == [0, 400, 800, 1600]
+
+
+def stopped_after(source, folder, after, **choices):
+    """Fit until so many blocks of all passes together have been read."""
+    read = iter(range(1, after + 1))
+
+    class Stopped(fit_worker.Slow):
+        def __iter__(self):
+            for block in super().__iter__():
+                if next(read) == after:
+                    signal.raise_signal(signal.SIGTERM)
+                yield block
+
+    with pytest.raises(FitInterrupted):
+        fit_source(Stopped(source, 0), checkpoint=folder, **({"n_components": 2} | choices))
+
+
+def test_steps_over_all_rows_are_not_resumed_onto_other_data(tmp_path):
+    stopped_after(data(age=None), tmp_path, 12, **PASSES)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="not those of the steps before, the values differ"):
+        fit_source(data(X=X + 1, age=None), checkpoint=tmp_path, resume=True, n_components=2, **PASSES)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_steps_over_all_rows_finished_are_not_taken_again(tmp_path):
+    with threadpool_limits(1):
+        whole = fit_source(data(age=None), checkpoint=tmp_path, n_components=2, **PASSES)
+        read = []
+        again = fit_source(
+            data(age=None),
+            checkpoint=tmp_path,
+            resume=True,
+            progress=lambda *done: read.append(done),
+            n_components=2,
+            **PASSES,
+        )
+    assert not read
+    assert_same_bits(again, whole)
+
+
+def test_every_spaces_the_checkpoints_of_steps_over_all_rows(tmp_path):
+    fit_source(data(age=None), checkpoint=tmp_path, every=800, n_components=2, **PASSES)
+    rows = [int(file.stem.removeprefix("rows-")) for file in CheckpointFolder(tmp_path).files()]
+    assert rows == [2000, 1600]  # the end of the fit, and the last multiple of 800
 
 
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_matrix])

@@ -123,7 +123,6 @@ RULES = (
         r"--\1 is given without --checkpoint",
         r"\1 is given alone",
     ),
-    Rule(r"checkpoint holds a place", "--checkpoint holds a place", "a checkpoint holds a place"),
     Rule(r"\(partition_rows, or more partitions\)", "(more files or row groups)"),
     Rule(r" and partition_rows", ""),
     Rule(r"client is ", "--workers is ", "the number of workers is "),

@@ -37,7 +37,7 @@ class Standing:
     rows : int
         Rows it was learned from.
     done : int
-        On a cluster, the partitions or power steps behind it.
+        Partitions, or power steps that each read the whole data, that are finished.
     digest : callable
         Returns what is known of the rows, to compare with when the fit is resumed.
     """
@@ -144,10 +144,11 @@ class Keeper:
             ending = written if standing.rows else "nothing was learned by then"
             raise FitInterrupted(f"stopped after {standing.rows:,} rows; {ending}", pending.number)
 
-    def write_if_due(self, standing: Standing) -> None:
-        """Write if the last checkpoint is old enough."""
+    def write_if_due(self, standing: Standing, seconds: float | None = None) -> None:
+        """Write if the last checkpoint is this old, by default a minute, or if `every` rows were learned."""
+        age = CHECKPOINT_SECONDS if seconds is None else seconds
         if (
-            time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
+            time.monotonic() - self._saved_at >= age
             if self._every is None
             else standing.rows - self._saved[0] >= self._every
         ):
@@ -158,7 +159,7 @@ class Keeper:
         if (standing.rows, standing.done) == self._saved or not standing.rows:
             return
         half = clone(self._estimator).adopt(standing.learner)
-        progress = {**self._cut, "done": standing.done} if self._cut else {}
+        progress = {**self._cut, **({"done": standing.done} if standing.done else {})}
         self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest())
         self._saved, self._saved_at = (standing.rows, standing.done), time.monotonic()
 

@@ -41,7 +41,7 @@ def power_rounds(fit: ClusterFit) -> Learner:
         while standing.done < passes if ranges is None else ranges.left:
             with fit.failures(f"in power step {standing.done + 1}"):
                 _step(rounds, standing, head, ranges)
-            fit.advanced(passes, always=whole)
+            fit.advanced(passes, 0.0 if whole else None)
     learned: Learner = standing.learner
     return learned
 

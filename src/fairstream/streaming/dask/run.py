@@ -36,10 +36,10 @@ class ClusterFit:
         way_on = "" if self.keeper is None or not self.standing.rows else self.keeper.way_on
         return explained_failures(self.client, f"{when}{way_on}")
 
-    def advanced(self, passes: int = 1, *, always: bool = False) -> None:
-        """Write a checkpoint if one is due, or in any case, and report the rows done in all passes."""
+    def advanced(self, passes: int = 1, seconds: float | None = None) -> None:
+        """Write a checkpoint if one is due after these seconds, and report the rows done in all passes."""
         if self.keeper is not None:
-            (self.keeper.write if always else self.keeper.write_if_due)(self.standing)
+            self.keeper.write_if_due(self.standing, seconds)
         if self.progress is not None:
             n_rows = self.data.n_rows
             self.progress(self.standing.rows, None if n_rows is None else n_rows * passes)
