@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## Fit a fair subspace on a stream and show what plain PCA leaks
-	$(BIN)/python -m fairstream.cli demo
+	$(BIN)/python -m fairstream demo
 
 test: $(STAMP)  ## Run the tests
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -q

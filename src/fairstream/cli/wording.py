@@ -39,6 +39,11 @@ class Argument(NamedTuple):
 
 
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
+# Options of `open_source` that have no option of their own.
+_OPTIONS = (
+    "delimiter|column_names|column_types|text_encoding|newlines_in_values|key|missing_chunks|name_column|names|"
+    "mode|resize|workers|prefetch|max_pixels|max_bytes|on_error"
+)
 _TO_ENCODE = ("--impute",)  # only commands that choose how columns become features have it
 
 RULES = (
@@ -83,6 +88,7 @@ RULES = (
     ),
     Rule(r"leave it out of features", "leave it out of --features", "fit the model without it", _TO_ENCODE),
     Rule(r"column_types=\{name: type\}", """--option 'column_types={"NAME": "TYPE"}'""", "another file"),
+    Rule(rf"^({_OPTIONS}) (is|names|does) ", r"--option \1 \2 ", r"\1 \2 "),
     Rule(r"""delimiter=(['"].['"])""", r"--option delimiter=\1", "another delimiter"),
     Rule(
         r"has (\S*;\S*): name one of these",
@@ -114,6 +120,7 @@ RULES = (
     Rule(
         r'use solver "exact", "sketch" or "auto"', "use --solver exact, sketch or auto", "use another solver"
     ),
+    Rule(r"use solver[= ]'exact' or 'sketch'", "use --solver exact or sketch", "use another solver"),
     Rule(
         r"pass resume=True to continue", "pass --resume to continue", "resume it with fairstream fit --resume"
     ),
@@ -131,6 +138,7 @@ RULES = (
     Rule(r"leave y out", "leave --target out", "leave the target out"),
     Rule(r"^y (has|is)", r"--target \1", r"the target \1"),
     # What only Python can do
+    Rule(r"^backend='\w+' needs", "the data of this command needs"),
     Rule(r", or pass an iterable of blocks", ""),
     Rule(r", or a DataFrame(?: for mixed columns)?", ", or a table"),
     Rule(r"open the data with fairstream\.sinks\.open_like, and fit models", "fit models"),
@@ -188,13 +196,14 @@ class Wording:
 
     def __init__(self, options: Collection[str], typed: Iterable[str] = ()) -> None:
         self._options = frozenset(options)
-        kept = sorted((re.escape(text) for text in typed if len(text) > 1), key=len, reverse=True)
+        # As a whole: "power" was typed, but not the name power_steps.
+        kept = sorted((rf"(?<!\w){re.escape(text)}(?!\w)" for text in typed if len(text) > 1), key=len)
         names = "|".join(re.escape(argument.name) for argument in ARGUMENTS)
         plain = "|".join(argument.name for argument in ARGUMENTS if "_" in argument.name)
         self._tokens = re.compile(
             "|".join(
                 [
-                    *(f"(?:{text})" for text in kept),
+                    *reversed(kept),
                     r"'(?:[^'\\]|\\.)*'",  # a value from the data
                     rf"(?<![\w./-])(?P<set>{names})=(?:{_VALUE}|(?P<flag>True)|(?P<none>None))",
                     rf"^(?P<subject>{names})(?= (?:names|is|has|holds|does not)\b)",

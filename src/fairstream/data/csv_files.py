@@ -45,6 +45,8 @@ class CsvReader(FrontToBack):
         newlines_in_values: bool = False,
     ) -> None:
         self.place = path
+        if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+            raise ValueError(f"delimiter is {delimiter!r}: pass a single character, such as ';'")
         self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
         self._text_encoding = _checked_codec(text_encoding)
         self._newlines = newlines_in_values

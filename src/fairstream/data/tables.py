@@ -16,6 +16,7 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.csv_files import CsvReader
 from fairstream.data.cutting import check_block_size, default_block_size, recut
+from fairstream.data.first_pass import reported
 from fairstream.data.groups import encode_groups
 from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parquet_files import ParquetReader
@@ -174,7 +175,7 @@ class TableSource:
         if columns and not self._encoder.learned:
             # A failed pass must leave nothing half-learned behind: learn on a fresh copy, then keep it.
             encoder = self._encoder.blank()
-            encoder.learn(self._batches(columns))
+            encoder.learn(reported(self._batches(columns), self.n_rows))
             self._encoder = encoder
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:

@@ -21,6 +21,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 from uuid import uuid4
@@ -64,6 +65,14 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError
 _ORTHONORMAL = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 _LABEL_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _KINDS: dict[str, type[Storable]] = {}
+# The modules that define the kinds; imported when a file of that kind is loaded.
+HOMES = {
+    "GroupMoments": "fairstream.moments.summary",
+    "FairSubspace": "fairstream.subspace.model",
+    "ChannelSubspaces": "fairstream.subspace.channels",
+    "FairStreamingPCA": "fairstream.estimators.pca",
+    "FairImagePCA": "fairstream.estimators.images",
+}
 
 S = TypeVar("S", bound="type[Storable]")
 
@@ -122,6 +131,8 @@ def load(path: PathLike) -> Any:
 def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
     """Return the object that the contents of a file describe."""
     kind = about["kind"]
+    if kind in HOMES:
+        import_module(HOMES[kind])
     if kind not in _KINDS:
         raise FairstreamFileError(
             f"{path} holds a {kind!r}, which fairstream {__version__} cannot build: upgrade"
