@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -481,7 +480,7 @@ def test_on_a_terminal_it_shows_rows_per_second_and_time_left(monkeypatch):
     from fairstream.cli.progress import progress_on_terminal
 
     monkeypatch.setenv("COLUMNS", "120")
-    ours, theirs = pty.openpty()
+    ours, theirs = pytest.importorskip("pty").openpty()
     with os.fdopen(theirs, "w") as terminal, progress_on_terminal("fit", terminal) as report:
         for done in (1_000, 2_000, 3_000):
             report(done, 4_000)
@@ -508,7 +507,7 @@ def test_the_first_pass_over_a_table_moves_the_bar(folder, monkeypatch):
     assert told == [(2_000, 6_000), (4_000, 6_000), (6_000, 6_000)]
 
     monkeypatch.setenv("COLUMNS", "120")
-    ours, theirs = pty.openpty()
+    ours, theirs = pytest.importorskip("pty").openpty()
     with os.fdopen(theirs, "w") as terminal, progress_on_terminal("fit", terminal) as report:
         fit_source(opened(), n_components=2, progress=report)
     shown = os.read(ours, 65_536).decode()
