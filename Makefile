@@ -98,7 +98,7 @@ paper: $(STAMP)  ## The paper's synthetic experiments and PAFO checks (about hal
 paper-quick: $(STAMP)  ## The UCI tables again: three splits, the fast methods, %Var and MMD^2; fails where one moved
 	$(BIN)/python paper/uci_check.py
 
-paper-uci: $(STAMP)  ## The UCI tables in full, costs, leakage and their page: hours; stops and goes on
+paper-uci: $(STAMP)  ## The UCI tables in full, costs, leakage and their page: hours; can be stopped and resumed
 	$(BIN)/python paper/uci.py --time-cap 3600
 	$(BIN)/python paper/uci_scatter.py
 	$(BIN)/python paper/uci_costs.py
@@ -106,7 +106,7 @@ paper-uci: $(STAMP)  ## The UCI tables in full, costs, leakage and their page: h
 	$(BIN)/python paper/uci.py --tables
 	$(BIN)/python paper/uci_docs.py
 
-paper-celeba: $(STAMP)  ## CelebA at full resolution in colour, from FAIRSTREAM_DATA: about an hour; stops and goes on
+paper-celeba: $(STAMP)  ## CelebA at full resolution in colour, from FAIRSTREAM_DATA: about an hour; can be stopped and resumed
 	$(BIN)/python paper/celeba.py
 
 format: $(STAMP)  ## Format the code

@@ -494,7 +494,7 @@ def test_on_a_terminal_it_shows_rows_per_second_and_time_left(monkeypatch):
 
 def test_the_first_pass_over_a_table_moves_the_bar(folder, monkeypatch):
     from fairstream.cli.progress import progress_on_terminal
-    from fairstream.data.first_pass import first_pass_told
+    from fairstream.data.progress import first_pass_told
 
     def opened():
         columns = {"sensitive_features": ["sex"], "target": "income", "block_size": 3_000}

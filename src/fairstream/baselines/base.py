@@ -111,7 +111,7 @@ class FairTransformer(
             rows = self._grouped_rows(X, sensitive_features)
             for name, value in self._solve(rows).items():
                 setattr(self, name, value)
-            self.group_counts_ = _count(rows.groups)
+            self.group_counts_ = {attribute: column.counts() for attribute, column in rows.groups.items()}
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -209,16 +209,3 @@ def spread(X: Array, ddof: int = 0) -> Array:
     deviation = X.std(axis=0, ddof=ddof)
     constant = deviation <= 10 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
     return np.where(constant, 1.0, deviation)
-
-
-def _count(groups: dict[str, GroupColumn]) -> dict[str, dict[Hashable, int]]:
-    return {
-        attribute: dict(
-            zip(
-                column.labels,
-                np.bincount(column.codes[column.codes != UNKNOWN], minlength=len(column.labels)).tolist(),
-                strict=True,
-            )
-        )
-        for attribute, column in groups.items()
-    }

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.metrics.pairwise import rbf_kernel
 
 from fairstream.baselines.base import Array, FairTransformer, GroupedRows, Learned
-from fairstream.linalg import eigh, fix_signs, top_eigenvectors
+from fairstream.linalg import fix_signs, top_eigenvectors
 from fairstream.linalg.memory import refuse_beyond_memory
 
 _TILE_ENTRIES = 4_000_000
@@ -89,7 +89,8 @@ class KleindessnerKernelFairPCA(FairTransformer):
         contrasts = _contrasts(rows)
         k = self._check_n_components(len(X) - 1, f"n_samples = {len(X)} leave {len(X) - 1} directions")
         kernel, seen = _kernel_matrix(X, gamma, contrasts)
-        weights = _pseudo_inverse(contrasts.T @ seen)
+        # Contrasts add up to zero, so their Gram matrix is singular.
+        weights = np.linalg.pinv(contrasts.T @ seen, rcond=1e-10, hermitian=True)
         values, vectors = _leading(kernel, seen, weights, k)
         alive = values > _noise(len(X), kernel.dtype) * max(values[0], 0.0)
         if not alive.all():
@@ -154,14 +155,6 @@ def _kernel_matrix(X: Array, gamma: float, contrasts: Array) -> tuple[Array, Arr
 def _tiles(n_rows: int, n_columns: int) -> Iterator[slice]:
     step = max(1, _TILE_ENTRIES // n_columns)
     return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
-
-
-def _pseudo_inverse(M: Array) -> Array:
-    """Return the pseudo-inverse of M (positive semidefinite; singular, since contrasts add up to zero)."""
-    values, vectors = eigh((M + M.T) / 2)
-    alive = values > 1e-10 * max(values[-1], 1e-300)
-    inverse: Array = (vectors[:, alive] / values[alive]) @ vectors[:, alive].T
-    return inverse
 
 
 def _leading(kernel: Array, seen: Array, weights: Array, k: int) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from tqdm.auto import tqdm
 
-from fairstream.data.first_pass import first_pass_told
+from fairstream.data.progress import first_pass_told
 
 
 @contextmanager

@@ -42,10 +42,14 @@ class GroupColumn:
         decoded: NDArray[np.object_] = table[self.codes]
         return decoded
 
+    def counts(self) -> dict[Hashable, int]:
+        """Return the number of rows of every label."""
+        counts = np.bincount(self.codes + 1, minlength=len(self.labels) + 1)[1:]
+        return dict(zip(self.labels, counts.tolist(), strict=True))
+
     def occurring(self) -> tuple[Hashable, ...]:
         """Return the labels that some row has."""
-        counts = np.bincount(self.codes + 1, minlength=len(self.labels) + 1)[1:]
-        return tuple(label for label, count in zip(self.labels, counts, strict=True) if count)
+        return tuple(label for label, count in self.counts().items() if count)
 
     def one_versus_rest(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Yield, for every label, which rows have it and which have another one."""

@@ -16,11 +16,11 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.csv_files import CsvReader
 from fairstream.data.cutting import check_block_size, default_block_size, recut
-from fairstream.data.first_pass import reported
 from fairstream.data.groups import encode_groups
 from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
+from fairstream.data.progress import reported
 from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from sklearn.base import clone
 
+from fairstream.data.progress import Progress
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.streaming.checkpoint import refuse_occupied
 from fairstream.streaming.dask.clients import check_installed, connected
 from fairstream.streaming.dask.partitioning import opened
 from fairstream.streaming.fit import fit_source
-from fairstream.streaming.progress import Progress
 
 
 def fit_dask(

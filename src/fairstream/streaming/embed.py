@@ -13,11 +13,11 @@ import numpy as np
 
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource
+from fairstream.data.progress import Progress
 from fairstream.errors import FairstreamWarning, missing_extra
 from fairstream.files.format import PathLike, atomic_file
 from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
-from fairstream.streaming.progress import Progress
 from fairstream.subspace.channels import ChannelSubspaces
 from fairstream.subspace.dither import DitherKey
 from fairstream.subspace.model import FairSubspace

@@ -14,6 +14,7 @@ from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.cutting import cut_block
 from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
+from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
 from fairstream.estimators.learner import (
@@ -27,7 +28,6 @@ from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.moments import GroupMoments
 from fairstream.streaming.checkpoint import Checkpoint, Keeper, Standing, environment_of, refuse_occupied
-from fairstream.streaming.progress import Progress
 from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped
 
 NO_ROWS = "the source has no rows: nothing was learned"

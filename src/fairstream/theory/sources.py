@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import cut_block, join_blocks
+from fairstream.data.progress import Progress
 from fairstream.moments import GroupMoments
-from fairstream.streaming.progress import Progress
 from fairstream.theory.assumptions import pafo_constants
 from fairstream.theory.plan import PafoPlan, pafo_plan
 

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from fairstream.data.progress import Progress
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.streaming.checkpoint import Keeper, Standing
 from fairstream.streaming.dask.clients import explained_failures
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.schema import SharedSchema
-from fairstream.streaming.progress import Progress
 from fairstream.streaming.signals import PendingSignal
 
 

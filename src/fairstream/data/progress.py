@@ -1,7 +1,7 @@
-"""Who is told how far the first pass over a table has come.
+"""Progress: the function that a long run calls, and who is told of the first pass over a table.
 
-A table makes it when something first asks for its features, deep inside other calls, so the listener is in a
-context variable.
+A table makes that pass when something first asks for its features, deep inside other calls, so the listener
+is in a context variable.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
-Report: TypeAlias = Callable[[int, int | None], object]
+Progress: TypeAlias = Callable[[int, int | None], object]
+"""Called after every block with the rows done and, if known, the rows there are."""
 
-_REPORT: ContextVar[Report | None] = ContextVar("first_pass", default=None)
+_REPORT: ContextVar[Progress | None] = ContextVar("first_pass", default=None)
 
 
 @contextmanager
-def first_pass_told(report: Report) -> Iterator[None]:
+def first_pass_told(report: Progress) -> Iterator[None]:
     """Call `report` with (rows done, rows in all or None) during every first pass in the block."""
     token = _REPORT.set(report)
     try:
