@@ -121,6 +121,7 @@ solving_options = apply_options(
         help="With --guard: price of what is read of the target (numbers), to be kept.",
     ),
 )
+SOLVING = ("n_components", "n_unfair", "constraint", "directions", "screen", "guard", "keep_target")
 dither_options = apply_options(
     click.option(
         "--dither",
@@ -172,6 +173,13 @@ def open_data(
         block_size=block_size,
         **options,
     )
+
+
+def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the values of `solving_options` out of what was given, as the library takes them."""
+    choices = {name: given.pop(name) for name in SOLVING}
+    texts = {"n_unfair": unfair_numbers(choices["n_unfair"]), "screen": screen_choice(choices["screen"])}
+    return choices | texts
 
 
 def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
