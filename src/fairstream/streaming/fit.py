@@ -320,7 +320,7 @@ def _read_past(
                 _check_same_rows(found, digest)
         if rows <= done and pending.number is not None:
             raise FitInterrupted(
-                f"stopped while reading past {done:,} learned rows: pass resume=True to continue",
+                f"stopped while reading past {done:,} rows already learned: pass resume=True to continue",
                 pending.number,
             )
         if rows > max(done, start):
