@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TextIO
 
 from tqdm.auto import tqdm
+
+from fairstream.data.progress import first_pass_told
 
 
 @contextmanager
@@ -26,11 +29,18 @@ def progress_on_terminal(
     """
     stream = sys.stderr if stream is None else stream
     quiet = not stream.isatty() and "ipykernel" not in sys.modules
+    shown = title
     look = {"unit": " rows", "unit_scale": True, "miniters": 1, "leave": False}
     with tqdm(desc=title, file=stream, disable=quiet, **look) as bar:
 
-        def report(done: int, total: int | None) -> None:
+        def report(done: int, total: int | None, description: str = title) -> None:
+            nonlocal shown
             bar.total = total
+            if description != shown:
+                shown = description
+                bar.set_description(description, refresh=False)
+                bar.reset()
             bar.update(done - bar.n)
 
-        yield report
+        with first_pass_told(partial(report, description=f"{title}, first pass")):
+            yield report
