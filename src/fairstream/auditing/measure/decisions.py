@@ -15,57 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import AttributeDecisions, CalibrationBin, Estimate, GroupDecisions
 
 FloatArray = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
 
 FOUR_FIFTHS = 0.8
 SCORE_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationBin:
-    """Rows of one group whose score lies from `low` to `high`: mean score and share of positives."""
-
-    low: float
-    high: float
-    n_rows: int
-    mean_score: float
-    positive_rate: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDecisions:
-    """What befalls one group; None if too few rows stand for a number.
-
-    `selection_ratio` is the selection rate over that of the group selected most often. `four_fifths` is
-    "below" if its interval lies below 0.8, "not below" if it lies at or above, and "cannot tell" otherwise.
-    `score_quantiles` belong to the shares 0.1, 0.25, 0.5, 0.75 and 0.9.
-    """
-
-    group: str
-    n_rows: int
-    selection_rate: Estimate
-    selection_ratio: Estimate
-    four_fifths: str
-    true_positive_rate: Estimate | None
-    false_positive_rate: Estimate | None
-    calibration: tuple[CalibrationBin, ...]
-    score_quantiles: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeDecisions:
-    """The groups of one attribute, or of several attributes crossed.
-
-    `n_suppressed_groups` have too few rows each; `n_unknown` rows lack a label.
-    """
-
-    attribute: str
-    groups: tuple[GroupDecisions, ...]
-    n_suppressed_groups: int
-    n_unknown: int
 
 
 def decisions(
@@ -175,9 +131,9 @@ def _by_group(
     most = max(members.values(), key=lambda inside: rows.chosen[inside].mean(), default=None)
     return AttributeDecisions(
         attribute=" and ".join(crossed),
+        crossed=crossed,
         groups=tuple(_one_group(rows, name, inside, most) for name, inside in members.items()),
         n_suppressed_groups=int(np.sum(sizes < rows.min_group_size)),
-        n_unknown=int(np.sum(~known)),
     )
 
 

@@ -6,7 +6,6 @@ near these floors is the price of the target, not a fault of the embedding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,29 +16,9 @@ from sklearn.model_selection import StratifiedKFold
 from fairstream.auditing.measure.attack import N_FOLDS, attack
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
 from fairstream.auditing.measure.probes import CHANCE_AUC, one_thread
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import Estimate, Floors
 
 FloatArray = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Floors:
-    """What tells of the group without any embedding.
-
-    `guessing` is the AUC of guessing, `largest_share` the accuracy of always naming the largest group,
-    `balanced_guessing` the balanced accuracy of either. `label` is the AUC of the true target label alone,
-    `score` that of a score that predicts the target from the given features, and `target_auc` says how good
-    that score is at its own task (one-versus-rest average); both are None if no features were given.
-    """
-
-    guessing: float
-    balanced_guessing: float
-    largest_share: float
-    label: Estimate
-    score: Estimate | None
-    target_auc: Estimate | None
-    n_rows: int
-    n_unknown: int
 
 
 def floors(
@@ -47,6 +26,7 @@ def floors(
     codes: ArrayLike,
     features: ArrayLike | None = None,
     *,
+    attribute: str = "group",
     level: float = 0.95,
     seed: int = 0,
 ) -> Floors:
@@ -62,6 +42,8 @@ def floors(
         The group of each row, as codes 0, 1, ...; -1 means unknown.
     features : array of shape (n, d), optional
         What the score for the target is learned from by boosted trees: all features, or an embedding.
+    attribute : str
+        What the groups are called.
     level : float
         Confidence level of the intervals.
     seed : int
@@ -96,11 +78,9 @@ def floors(
         shares, target_auc = _scores(X[known], target, folds, level, seed)
         columns = shares[:, 1:] if len(names) == 2 else shares
         score = attack(columns, groups, families=["linear", "boosting"], level=level, seed=seed).strongest.auc
-    counts = np.bincount(groups)
     return Floors(
+        attribute=attribute,
         guessing=CHANCE_AUC,
-        balanced_guessing=1 / len(counts),
-        largest_share=float(counts.max() / counts.sum()),
         label=_label_auc(target, groups, folds, level),
         score=score,
         target_auc=target_auc,

@@ -8,34 +8,18 @@ through rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairstream.auditing.measure.attack import attack
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import RoundingLeak
 
 NOISE = 1e-6
 DROP = 0.02
 TINY = 1e-9
 FAMILIES = ("linear", "boosting", "forest")  # trees see last digits; a line is the control
-
-
-@dataclass(frozen=True, slots=True)
-class RoundingLeak:
-    """An attack on the embedding as it is, and after noise of a millionth of each column's deviation.
-
-    `features` names the features whose coefficients are all tiny without all being exactly 0, None if no
-    components were given.
-    """
-
-    before: Estimate
-    after: Estimate
-    drop: float
-    leaks: bool
-    features: tuple[str, ...] | None
 
 
 def rounding_leak(
