@@ -95,7 +95,7 @@ def example_report(n_models: int = 3) -> AuditReport:
         ),
         data=_data(),
         models=(*(_model(name) for name in names), _model("plain PCA (k=10)")),
-        raw=tuple(RawControl(name, 108, (), _attack(auc, "flat")) for name, auc in RAW.items()),
+        raw=tuple(RawControl(name, 108, _attack(auc, "flat")) for name, auc in RAW.items()),
         raw_task=_task(0.927),
         floors=tuple(
             Floors(name, 0.5, _around(label), _around(score), _around(0.927), N_ROWS - unknown, unknown)
@@ -209,7 +209,8 @@ def _leak(name: str, attribute: str, auc: float) -> LeakResult:
         leaks,
         ("relationship=Husband", "relationship=Wife") if leaks else (),
     )
-    return LeakResult(attribute, True, (), gaps, _attack(auc, TRENDS[_base(name)]), rounding, _verdict(auc))
+    found = _attack(auc, TRENDS[_base(name)])
+    return LeakResult(attribute, True, found, rounding, _verdict(auc), gaps)
 
 
 def _base(name: str) -> str:
@@ -313,7 +314,6 @@ def _model(name: str) -> ModelReport:
         ),
         directions=directions,
         maps=tuple(map(_map, GROUPS)),
-        downstream=(),
         fitted_rows=32_561,
         looks_like_training=False,
         parameters={"n_components": 10, "guard": 1.0},
@@ -322,5 +322,6 @@ def _model(name: str) -> ModelReport:
         screened=screened,
         task=_task(0.78 if base == "guarded PCA" else 0.89),
         decisions=_decisions(),
+        answer="cannot tell" if base == "guarded PCA" else "does not hold",
         seen_share=Estimate(0.12, 0.09, 0.16) if base == "the paper's method" else Estimate(0.0, 0.0, 0.012),
     )

@@ -105,14 +105,17 @@ class RoundingLeak:
 
     `leaks` says whether the AUC drops by more than 0.02: then the group is written in the last digits.
     `features` names the features whose coefficients are all tiny without all being exactly 0, None if no
-    components were given.
+    components were given. `affected` is the largest share of rows, over the columns, whose order such noise
+    can change. If it is below 0.01, no attacker can lose 0.02 by it: then nothing was attacked, and `before`,
+    `after` and `drop` are None.
     """
 
-    before: Estimate
-    after: Estimate
-    drop: float
+    before: Estimate | None
+    after: Estimate | None
+    drop: float | None
     leaks: bool
     features: tuple[str, ...] | None
+    affected: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,13 +300,13 @@ class GapResult:
     group: str
     mean_gap: float
     mean_gap_relative: float | None
+    mean_gap_noise: NoiseFloor | None
     second_moment_gap: float
     second_moment_gap_relative: float | None
+    second_moment_gap_noise: NoiseFloor | None
     mmd2: float | None
     mmd2_unbiased: float | None
     mmd2_p_value: float | None
-    mean_gap_noise: NoiseFloor | None = None
-    second_moment_gap_noise: NoiseFloor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +319,11 @@ class LeakResult:
 
     attribute: str
     detected: bool
-    probes: tuple[ProbeResult, ...]
+    attack: AttackResult | None
+    rounding: RoundingLeak | None
+    verdict: Verdict | None
     gaps: tuple[GapResult, ...]
-    attack: AttackResult | None = None
-    rounding: RoundingLeak | None = None
-    verdict: Verdict | None = None
+    probes: tuple[ProbeResult, ...] = ()
 
     @property
     def best_probe(self) -> ProbeResult | None:
@@ -334,8 +337,8 @@ class RawControl:
 
     attribute: str
     n_features: int
-    probes: tuple[ProbeResult, ...]
-    attack: AttackResult | None = None
+    attack: AttackResult | None
+    probes: tuple[ProbeResult, ...] = ()
 
     @property
     def best_probe(self) -> ProbeResult | None:
@@ -363,7 +366,7 @@ class Direction:
     mean_gap: float
     second_moment_gap: float
     weights: dict[str, float]
-    sentence: str = ""
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,32 +427,34 @@ class ModelReport:
     `explained_variance` is the share of the audited rows' variance that the embedding keeps; noise that the
     model adds (dither) counts as loss. `removed` says in words what was removed, `screened` names the
     features that were left out before. `task` and `decisions` are None without a target; `decisions` also
-    if the target has more than two values. `seen_share` is the share of the audited rows that are rows of
-    the fit, None if the model has no record of them.
+    if the target has more than two values. `seen_share` is the share of the audited rows that equal rows of
+    the fit, None if the model has no record of them. `answer` is the worst verdict over all attributes, None
+    if no limit was stated.
     """
 
     name: str
     role: str
     kind: str
     n_components: int
-    n_removed: int | None
+    answer: str | None
+    leaks: tuple[LeakResult, ...]
     explained_variance: float | None
     explained_variance_relative: float | None
     reconstruction_error: float | None
-    leaks: tuple[LeakResult, ...]
     by_group: tuple[GroupNumbers, ...]
+    n_removed: int | None
+    removed: str
+    screened: tuple[str, ...]
     directions: tuple[Direction, ...]
     maps: tuple[EmbeddingMap, ...]
-    downstream: tuple[DownstreamResult, ...]
+    task: TaskScore | None
+    decisions: DecisionView | None
     fitted_rows: int | None
     looks_like_training: bool
+    seen_share: Estimate | None
     parameters: dict[str, Any]
     digest: str
-    removed: str = ""
-    screened: tuple[str, ...] = ()
-    task: TaskScore | None = None
-    decisions: DecisionView | None = None
-    seen_share: Estimate | None = None
+    downstream: tuple[DownstreamResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,19 +511,19 @@ class Report:
     """
 
     title: str
+    headline: str
+    limit: float | None
     warnings: tuple[str, ...]
     data: DataSummary
     models: tuple[ModelReport, ...]
     raw: tuple[RawControl, ...]
+    raw_task: TaskScore | None
+    floors: tuple[Floors, ...]
     frontier: tuple[FrontierChoice, ...]
     frontier_fitted_on: str
+    reproduction: Reproduction
     parameters: dict[str, Any]
     fairstream_version: str
-    headline: str = ""
-    limit: float | None = None
-    floors: tuple[Floors, ...] = ()
-    raw_task: TaskScore | None = None
-    reproduction: Reproduction | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole report as dicts, lists, numbers and strings; not-a-number becomes None."""

@@ -127,7 +127,7 @@ RULES = (
     Rule(r" and partition_rows", ""),
     Rule(r"client is ", "--workers is ", "the number of workers is "),
     # Audits
-    Rule(r"raise downstream_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"raise sample_rows, or leave y out", "leave --target out", "leave the target out"),
     Rule(r"leave y out", "leave --target out", "leave the target out"),
     Rule(r"^y (has|is)", r"--target \1", r"the target \1"),
     # What only Python can do
