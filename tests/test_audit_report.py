@@ -441,7 +441,7 @@ def test_labels_of_the_curve_do_not_overlap(narrow):
     names = [label for label in drawing.labels if "name" in label.style]
     assert len(names) == 11
     assert overlapping(names) == []
-    assert all(label.box[2] <= drawing.width and 0 <= label.box[1] for label in names)
+    assert all(label.box[2] <= drawing.width and label.box[1] >= 0 for label in names)
 
 
 def test_a_map_of_five_groups_names_each_one_and_gives_it_its_own_shape(report):

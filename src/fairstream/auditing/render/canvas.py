@@ -6,6 +6,7 @@ Here a figure is geometry; a template draws it as SVG.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 Point = tuple[float, float]
 Scale = Callable[[float], float]
 
-LETTER = 7.2  # width of a letter in a label, at most
+LETTER, WIDE_LETTER = 8.0, 14.0  # widths in a label, at most
 ASCENT, DESCENT = 11.0, 4.0
 SHAPES = ("disc", "square", "triangle", "diamond", "wedge", "plus", "hexagon")
 _CORNERS = {  # on a circle of radius 1, as angles in degrees clockwise from the top
@@ -47,6 +48,11 @@ class Series:
         """Return the name, after the letter if it has one."""
         return f"{self.key} · {shown(self.name, longest)}" if self.lettered else shown(self.name, longest)
 
+    def fitted(self, width: float) -> str:
+        """Return as much of the full name as fits a width."""
+        tried = map(self.full, range(40, 4, -1))
+        return next((text for text in tried if text_width(text) <= width), self.key)
+
 
 @dataclass(frozen=True)
 class Label:
@@ -61,7 +67,7 @@ class Label:
     @property
     def box(self) -> Box:
         """Left, top, right and bottom edge."""
-        width = LETTER * len(self.text)
+        width = text_width(self.text)
         left = self.x - {"start": 0.0, "middle": width / 2, "end": width}[self.anchor]
         return left, self.y - ASCENT, left + width, self.y + DESCENT
 
@@ -129,6 +135,13 @@ class Room:
                         self.take(label.box)
                         return label
         return None
+
+
+def text_width(text: str) -> float:
+    """Return how wide a label is, at most."""
+    wide = sum(c in "MWmw@%…" or unicodedata.east_asian_width(c) in "WF" for c in text)
+    unseen = sum(unicodedata.category(c) in ("Cf", "Mn") for c in text)
+    return LETTER * (len(text) - wide - unseen) + WIDE_LETTER * wide
 
 
 def scale(low: float, high: float, start: float, stop: float) -> Scale:

@@ -80,7 +80,7 @@ def curve_figure(
         ends.append(places[-1])
     beside = spread([b for _, b in ends], 16, top, height - bottom)
     for (series, _), (a, b), moved in zip(curves, ends, beside, strict=True):
-        text = series.key if narrow else series.full(24)
+        text = series.key if narrow else series.fitted(width - right - 14)
         label = Label(right + 12, moved + 4, text, f"name {series.style}", "start")
         drawing.lines.append(((a + 7, b, right + 8, moved), f"leader {series.style}"))
         drawing.labels.append(label)
@@ -121,7 +121,7 @@ def frontier_figure(attribute: str, spots: Sequence[Spot], limit: float | None, 
         room.take((x(spot.auc.low), b - 1.5, x(spot.auc.high), b + 1.5))
     for (a, b), spot, good in zip(places, spots, best, strict=True):
         style = spot.series.style if good else "dominated"
-        texts = [spot.series.key] if narrow else [spot.series.full(24), spot.series.key]
+        texts = [spot.series.key] if narrow else [spot.series.fitted(200), spot.series.key]
         label = room.label(a, b, texts, f"name {style}", RADIUS + 2)
         drawing.lines += _leaders((a, b), label, f"leader {style}")
         tip = f"{shown(spot.series.name)}\nAUC {_interval(spot.auc)}\nvariance kept {spot.kept:.1%}"
@@ -194,7 +194,7 @@ def _outside_label(
     series: Series, ellipse: Sequence[Point], mean: Point, room: Room
 ) -> tuple[Label | None, Box | None]:
     """Name an ellipse outside of all lines, as near as there is room, with a line that leads there."""
-    for text in (shown(series.name, 20), shown(series.name, 12), series.key):
+    for text in (series.fitted(160), series.fitted(90), series.key):
         for far in range(8, 120, 6):
             for a, b in ellipse:
                 length = math.dist((a, b), mean) or 1.0
