@@ -16,7 +16,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 Point = tuple[float, float]
 Scale = Callable[[float], float]
 
-LETTER, WIDE_LETTER = 8.0, 14.0  # widths in a label, at most
+LETTER, WIDE_LETTER = 7.5, 14.0  # widths in a label, at most
 ASCENT, DESCENT = 11.0, 4.0
 SHAPES = ("disc", "square", "triangle", "diamond", "wedge", "plus", "hexagon")
 _CORNERS = {  # on a circle of radius 1, as angles in degrees clockwise from the top
@@ -119,7 +119,7 @@ class Room:
     def label(self, x: float, y: float, texts: Sequence[str], style: str, away: float) -> Label | None:
         """Place the first text that fits beside a point, near it rather than far; None if none does."""
         for text in texts:
-            for far in (away, away + 9, away + 22):
+            for far in (away, away + 9, away + 22, away + 36, away + 50):
                 for dx, dy, anchor in (
                     (far + 2, 4.0, "start"),
                     (-far - 2, 4.0, "end"),

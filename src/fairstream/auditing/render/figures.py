@@ -47,7 +47,7 @@ def curve_figure(
 ) -> Drawing:
     """Draw the strongest attacker's AUC over the rows it was fitted on, with intervals."""
     width, height, left, right, top, bottom = (
-        (350, 330, 40, 306, 30, 50) if narrow else (860, 400, 56, 650, 32, 56)
+        (350, 330, 40, 306, 30, 50) if narrow else (860, 400, 56, 630, 32, 56)
     )
     sizes = sorted({n_rows for _, points in curves for n_rows, _ in points})
     aucs = [auc for _, points in curves for _, auc in points]
@@ -121,7 +121,7 @@ def frontier_figure(attribute: str, spots: Sequence[Spot], limit: float | None, 
         room.take((x(spot.auc.low), b - 1.5, x(spot.auc.high), b + 1.5))
     for (a, b), spot, good in zip(places, spots, best, strict=True):
         style = spot.series.style if good else "dominated"
-        texts = [spot.series.key] if narrow else [spot.series.fitted(200), spot.series.key]
+        texts = [spot.series.key] if narrow else [spot.series.fitted(240), spot.series.key]
         label = room.label(a, b, texts, f"name {style}", RADIUS + 2)
         drawing.lines += _leaders((a, b), label, f"leader {style}")
         tip = f"{shown(spot.series.name)}\nAUC {_interval(spot.auc)}\nvariance kept {spot.kept:.1%}"

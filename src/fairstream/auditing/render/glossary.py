@@ -49,7 +49,8 @@ GLOSSARY = {
         "fairness."
     ),
     "raw data": (
-        "The rows before any embedding. What cannot be read from them cannot be read from an embedding."
+        "The rows before any embedding. They hold all there is to read, but an attacker can do better on an "
+        "embedding, which spares it much that is irrelevant."
     ),
     "reconstruction error": (
         "How much of a row, on average, is lost if it is rebuilt from its embedding (squared)."

@@ -148,14 +148,16 @@ def _headline(report: Report, looks: Looks) -> str:
             if model.role == "model" and (attack := summary.attack_of(model, raw.attribute)) is not None
         ]
         if found:
-            n_worse = sum(worse for _, _, worse in found)
+            n_worse, name = sum(worse for _, _, worse in found), shown(raw.attribute, 40)
             auc, best, _ = min(found, key=lambda one: one[0].value)
-            said.append(
-                f"{n_worse or 'None'} of {len(found)} embeddings hide{'s' * (n_worse < 2)} "
-                f"{shown(raw.attribute, 40)} no better than plain PCA does; {best.full(40)} hides it best, "
-                f"at AUC {auc.value:.3f}."
-            )
-    return " ".join(said)
+            if n_worse == 0:
+                told = f"All {len(found)} embeddings hide {name} better than plain PCA does"
+            elif n_worse == len(found):
+                told = f"None of the {n_worse} embeddings hides {name} better than plain PCA does"
+            else:
+                told = f"{n_worse} of {len(found)} embeddings hide {name} no better than plain PCA does"
+            said.append((-n_worse, f"{told}; {best.full(40)} hides it best, at AUC {auc.value:.3f}."))
+    return " ".join(told for _, told in sorted(said, key=lambda one: one[0]))
 
 
 def _answers(report: Report, looks: Looks) -> Iterator[Answer]:

@@ -184,12 +184,11 @@ def map_table(attribute: str, views: Sequence[tuple[Series, EmbeddingMap]]) -> T
 def gap_table(report: Report) -> Table:
     """Return one row per model and comparison: each gap, what shuffled labels show, and what that means."""
     header = (
-        "embedding", "attribute", "group", "mean gap", "its noise floor", "second-moment gap",
-        "its noise floor", "MMD²",
+        "embedding", "group", "mean gap", "its noise floor", "second-moment gap", "its noise floor", "MMD²",
     )  # fmt: skip
     rows = [
         (
-            model.name, leak.attribute, gap.group,
+            model.name, Cell(gap.group, shown(leak.attribute, 40)),
             Cell(number(gap.mean_gap), gap_reading(gap, gap.mean_gap_relative, gap.mean_gap_noise)),
             number(None if gap.mean_gap_noise is None else gap.mean_gap_noise.high),
             Cell(
@@ -203,7 +202,7 @@ def gap_table(report: Report) -> Table:
         for leak in model.leaks
         for gap in leak.gaps
     ]  # fmt: skip
-    return Table("Gaps between the groups", header, rows, 3)
+    return Table("Gaps between the groups", header, rows, 2)
 
 
 def choice_table(report: Report) -> Table:
@@ -305,16 +304,16 @@ def size_table(report: Report) -> Table:
 
 def group_table(report: Report) -> Table:
     """Return what each model keeps of each group."""
-    header = ("embedding", "attribute", "group", "variance kept", "reconstruction error")
+    header = ("embedding", "group", "variance kept", "reconstruction error")
     rows = [
         (
-            model.name, line.attribute, line.group,
+            model.name, Cell(line.group, shown(line.attribute, 40)),
             share(line.explained_variance), number(line.reconstruction_error),
         )
         for model in report.models
         for line in model.by_group
     ]  # fmt: skip
-    return Table("What is kept of each group", header, rows, 3)
+    return Table("What is kept of each group", header, rows, 2)
 
 
 def reproduce_table(report: Report) -> Table:
