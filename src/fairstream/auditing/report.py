@@ -105,9 +105,9 @@ class RoundingLeak:
 
     `leaks` says whether the AUC drops by more than 0.02: then the group is written in the last digits.
     `features` names the features whose coefficients are all tiny without all being exactly 0, None if no
-    components were given. `affected` is the largest share of rows, over the columns, whose order such noise
-    can change. If it is below 0.01, no attacker can lose 0.02 by it: then nothing was attacked, and `before`,
-    `after` and `drop` are None.
+    components were given. `affected` is the share of neighbouring values that only rounding tells apart, in
+    the column with most of them. If it is below 0.01, no attacker can lose 0.02 by the noise: then nothing
+    was attacked, and `before`, `after` and `drop` are None.
     """
 
     before: Estimate | None
