@@ -89,6 +89,7 @@ def fit(
     screen: str | None,
     guard: float,
     keep_target: float,
+    dither: float,
     channels: str,
     solver: str,
     rank: int | None,
@@ -116,6 +117,7 @@ def fit(
         "screen": screen_choice(screen),
         "guard": guard,
         "keep_target": keep_target,
+        "dither": dither,
         "solver": solver,
         "rank": rank,
     }
@@ -227,6 +229,7 @@ def solve(
     screen: str | None,
     guard: float,
     keep_target: float,
+    dither: float,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -240,6 +243,7 @@ def solve(
         screen=screen_choice(screen),
         guard=guard,
         keep_target=keep_target,
+        dither=dither,
     )
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

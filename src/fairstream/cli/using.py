@@ -33,7 +33,7 @@ from fairstream.streaming.embed import embed_source, erase_source, open_like
 def transform(
     model: Path,
     data: Path,
-    dither: float,
+    dither: float | None,
     dither_key: Path | None,
     output: Path,
     as_json: bool,
@@ -60,7 +60,7 @@ def transform(
 def erase(
     model: Path,
     data: Path,
-    dither: float,
+    dither: float | None,
     dither_key: Path | None,
     output: Path,
     as_json: bool,

@@ -66,7 +66,7 @@ def embed_source(
     source: BlockSource,
     path: PathLike,
     *,
-    dither: float = 0.0,
+    dither: float | None = None,
     key: DitherKey = None,
     progress: Progress | None = None,
 ) -> int:
@@ -93,7 +93,7 @@ def erase_source(
     source: BlockSource,
     path: PathLike,
     *,
-    dither: float = 0.0,
+    dither: float | None = None,
     key: DitherKey = None,
     progress: Progress | None = None,
 ) -> int:

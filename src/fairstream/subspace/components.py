@@ -201,6 +201,7 @@ def solution_for(
             V,
             strength=choices.guard,
             keep=choices.keep_target,
+            dither=choices.dither,
             seed=choices.guard_seed,
             progress=progress,
         )

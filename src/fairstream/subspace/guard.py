@@ -33,12 +33,12 @@ from fairstream.linalg import (
 )
 from fairstream.moments import GroupMoments
 
-STEPS = 250
+STEPS = 400
 ROWS = 4_000
 COSINES = 300
 PRODUCTS = 400
 RIDGE = 3e-3
-RATE = 0.03
+RATE = 0.06
 SCALES = (0.4, 1.0, 2.5)  # of the cosines, in deviations of a score
 LEAST_STEPS = 20
 FLAT = 0.3  # slope at which a search counts as converged
@@ -188,6 +188,7 @@ def guarded_from(
     *,
     strength: float,
     keep: float = 0.0,
+    dither: float = 0.0,
     adversary: Adversary | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -202,7 +203,7 @@ def guarded_from(
         Orthonormal columns to stay out of.
     start : array (d, k)
         Where the search begins, for instance the components without a guard.
-    strength, keep, adversary, seed, progress
+    strength, keep, dither, adversary, seed, progress
         As in `guarded_components`. With `keep` the sample must hold a target. Without an adversary it is a
         `RandomFeatureAdversary`, with products unless most columns of the sample are indicators.
 
@@ -242,6 +243,7 @@ def guarded_from(
         strength=strength,
         target=target,
         keep=keep,
+        dither=dither,
         adversary=adversary,
         rows=min(ROWS, len(X)),
         seed=seed,
@@ -271,6 +273,7 @@ def guarded_components(
     strength: float,
     target: FloatArray | None = None,
     keep: float = 0.0,
+    dither: float = 0.0,
     adversary: Adversary | None = None,
     steps: int = STEPS,
     rows: int = ROWS,
@@ -295,6 +298,9 @@ def guarded_components(
         Price of the adversary's R2, in shares of the best variance.
     target : array (n, c), optional
         What shall stay readable, centred; `keep` is its price.
+    dither : float
+        Noise that scores will have when they are handed on, as a share of their deviation: the adversary sees
+        it too.
     adversary : Adversary, optional
         By default `RandomFeatureAdversary`.
     steps, rows, seed : int
@@ -330,7 +336,7 @@ def guarded_components(
             fit, T_fit = attribute.draw(rows, rng)
             judge, T = attribute.draw(rows, rng)
             X_judge = X[judge]
-            Z_fit, Z = X[fit] @ scaled, X_judge @ scaled
+            Z_fit, Z = (_dithered(Z, dither, rng) for Z in (X[fit] @ scaled, X_judge @ scaled))
             r2, dZ = adversary.score(Z_fit, T_fit, Z, T)
             total = -strength * dZ
             leak[step] += r2
@@ -356,6 +362,13 @@ def guarded_components(
             progress(step + 1, steps)
     slope = late.length / max(early.length, np.finfo(np.float64).tiny)
     return GuardResult(_principal_axes(V, Sigma), objective, leak, slope)
+
+
+def _dithered(Z: FloatArray, dither: float, rng: np.random.Generator) -> FloatArray:
+    """Return scores of unit deviation with noise."""
+    if dither:
+        Z = Z + np.float32(dither) * rng.standard_normal(Z.shape, dtype=np.float32)
+    return Z
 
 
 class _MeanGradient:
