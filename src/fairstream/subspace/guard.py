@@ -41,7 +41,7 @@ RIDGE = 3e-3
 RATE = 0.06
 SCALES = (0.4, 1.0, 2.5)  # of the cosines, in deviations of a score
 LEAST_STEPS = 20
-FLAT = 0.3  # slope at which a search counts as converged
+LITTLE_GAIN = 0.01  # of the objective over the last fifth of the steps, beyond noise
 SPARSE_SHARE = 0.25  # of the cosines that see one or two scores only, as a tree does
 
 
@@ -173,12 +173,21 @@ class GuardResult:
     components: FloatArray
     objective: FloatArray  # per step, of that step's draw
     adversary: FloatArray  # R2 per step, all attributes together
-    slope: float  # gradient over the last fifth of the steps, as a share of that over the first fifth
+
+    @property
+    def last_gain(self) -> float:
+        """Growth of the objective from the last but one to the last fifth of the steps, less its noise."""
+        fifth = len(self.objective) // 5
+        if fifth < 2:
+            return float("inf")
+        last, before = self.objective[-fifth:], self.objective[-2 * fifth : -fifth]
+        noise = np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / fifth)
+        return float(max(last.mean() - before.mean() - 2 * noise, 0.0))
 
     @property
     def converged(self) -> bool:
-        """Whether the objective has become nearly flat; a few steps cannot tell."""
-        return len(self.objective) >= LEAST_STEPS and self.slope < FLAT
+        """Whether the objective has stopped growing; a few steps cannot tell."""
+        return len(self.objective) >= LEAST_STEPS and self.last_gain < LITTLE_GAIN
 
 
 def guarded_from(
@@ -322,8 +331,6 @@ def guarded_components(
     V = _outside(U, start)
     momentum, size = np.zeros_like(V), 0.0
     objective, leak = np.zeros(steps), np.zeros(steps)
-    fifth = max(steps // 5, 2)
-    early, late = _MeanGradient(V.shape), _MeanGradient(V.shape)
     for step in range(steps):
         images = Sigma @ V
         variances = np.einsum("ij,ij->j", V, images)
@@ -353,15 +360,10 @@ def guarded_components(
         size = 0.99 * size + 0.01 * float((gradient**2).mean())
         typical = np.sqrt(size / (1.0 - 0.99 ** (step + 1))) + np.finfo(np.float64).tiny
         pace = RATE / np.sqrt(d) * (1.0 + np.cos(np.pi * step / steps)) / typical
-        if step < fifth:
-            early.add(gradient)
-        if step >= steps - fifth:
-            late.add(gradient)
         V = _outside(U, V + pace * momentum)
         if progress is not None:
             progress(step + 1, steps)
-    slope = late.length / max(early.length, np.finfo(np.float64).tiny)
-    return GuardResult(_principal_axes(V, Sigma), objective, leak, slope)
+    return GuardResult(_principal_axes(V, Sigma), objective, leak)
 
 
 def _dithered(Z: FloatArray, dither: float, rng: np.random.Generator) -> FloatArray:
@@ -369,25 +371,6 @@ def _dithered(Z: FloatArray, dither: float, rng: np.random.Generator) -> FloatAr
     if dither:
         Z = Z + np.float32(dither) * rng.standard_normal(Z.shape, dtype=np.float32)
     return Z
-
-
-class _MeanGradient:
-    """The length of a mean gradient, less what the noise of its draws adds to it."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._sum, self._squares, self._number = np.zeros(shape), 0.0, 0
-
-    def add(self, gradient: FloatArray) -> None:
-        """Count one more step."""
-        self._sum += gradient
-        self._squares += float((gradient**2).sum())
-        self._number += 1
-
-    @property
-    def length(self) -> float:
-        squared = float((self._sum**2).sum()) / self._number**2
-        scatter = max(self._squares / self._number - squared, 0.0) / max(self._number - 1, 1)
-        return float(np.sqrt(max(squared - scatter, 0.0)))
 
 
 def _outside(U: FloatArray, A: FloatArray) -> FloatArray:
