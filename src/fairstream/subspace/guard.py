@@ -235,7 +235,7 @@ def guarded_from(
             attributes.append(
                 GuardedAttribute(name, tuple(codes), tuple(_shares(sampled.weights[c]) for c in codes))
             )
-    X = np.asarray(sampled.X, dtype=np.float64) - moments.mean()
+    X = np.asarray(sampled.X, dtype=np.float64) - _settled(moments.mean())
     inside = orthonormalise(covariance.coordinates(U.astype(np.float64)))
     target = None
     if keep and sampled.target is not None:
@@ -246,8 +246,8 @@ def guarded_from(
     found = guarded_components(
         covariance.coordinates(X.T).T,
         attributes,
-        covariance.core,
-        covariance.coordinates(start.astype(np.float64)),
+        _settled(covariance.core),
+        _settled(covariance.coordinates(start.astype(np.float64))),
         inside,
         strength=strength,
         target=target,
@@ -259,6 +259,17 @@ def guarded_from(
         progress=progress,
     )
     return replace(found, components=fix_signs(covariance.expand(found.components)))
+
+
+def _settled(A: FloatArray) -> FloatArray:
+    """Round to about 2^-30 of the largest entry.
+
+    Moments that were summed in another order differ in their last bits, which hundreds of steps would
+    magnify; rounded, they give the same components.
+    """
+    _, exponent = np.frexp(np.abs(A).max(initial=0.0))
+    settled: FloatArray = np.ldexp(np.round(np.ldexp(A, 30 - exponent)), exponent - 30)
+    return settled
 
 
 def _shares(weights: FloatArray) -> FloatArray | None:
