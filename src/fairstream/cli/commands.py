@@ -22,6 +22,7 @@ from fairstream.cli.answers import printable, say
 from fairstream.cli.auditing import audit
 from fairstream.cli.learning import fit, merge, moments, solve
 from fairstream.cli.showing import demo, frontier, inspect, plan
+from fairstream.cli.tuning import tune
 from fairstream.cli.using import erase, transform
 from fairstream.cli.wording import Wording
 from fairstream.cli.writing import TYPED, checkpoint_folder, unwritten
@@ -147,5 +148,5 @@ def main(debug: bool) -> None:
     """Fair streaming PCA: learn a subspace that gives no group away, in one pass over data of any size."""
 
 
-for command in (fit, transform, erase, moments, merge, solve, frontier, inspect, audit, plan, demo):
+for command in (fit, transform, erase, moments, merge, solve, frontier, inspect, audit, tune, plan, demo):
     main.add_command(command)

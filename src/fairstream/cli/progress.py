@@ -12,9 +12,11 @@ from tqdm.auto import tqdm
 
 @contextmanager
 def progress_on_terminal(
-    title: str, stream: TextIO | None = None
+    title: str, stream: TextIO | None = None, *, unit: str = " rows"
 ) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function (rows done, rows in all or None) that draws a bar with rows per second and time left.
+
+    Another `unit` than rows may be counted; of "%", the numbers are shares of the whole.
 
     Outside notebooks, nothing is drawn if `stream` (standard error by default) is not a terminal.
 
@@ -26,10 +28,12 @@ def progress_on_terminal(
     """
     stream = sys.stderr if stream is None else stream
     quiet = not stream.isatty() and "ipykernel" not in sys.modules
-    look = {"unit": " rows", "unit_scale": True, "miniters": 1, "leave": False}
+    look = {"unit": unit, "unit_scale": True, "miniters": 1, "leave": False}
     with tqdm(desc=title, file=stream, disable=quiet, **look) as bar:
 
         def report(done: int, total: int | None) -> None:
+            if unit == "%" and total:
+                done, total = 100 * done // total, 100
             bar.total = total
             bar.update(done - bar.n)
 

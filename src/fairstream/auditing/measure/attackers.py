@@ -161,6 +161,7 @@ _LARGE_BOOSTING = Attacker(
     _boosting(max_iter=200, max_leaf_nodes=63, learning_rate=0.15, min_samples_leaf=10),
     least_rows=1_000,
 )
+FOREST = Attacker("forest", "100 trees, leaves of 1 row", _forest(1, 100))
 _NETWORK = Attacker("network", "64 and 32 units", _network(512))
 
 _STANDARD = (
@@ -169,7 +170,7 @@ _STANDARD = (
     Attacker("kernel", "256 landmarks", _kernel(1.0, 256), 50_000),
     _SMALL_BOOSTING,
     _LARGE_BOOSTING,
-    Attacker("forest", "100 trees, leaves of 1 row", _forest(1, 100)),
+    FOREST,
     Attacker("forest", "100 randomised trees, leaves of 2 rows", _randomised(2, 100)),
     _NETWORK,
 )

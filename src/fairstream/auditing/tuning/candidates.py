@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fairstream.auditing.measure.attack import AttackResult
-from fairstream.auditing.measure.verdict import HOLDS, Verdict
+from fairstream.auditing.measure.verdict import HOLDS
+from fairstream.auditing.report import AttackResult, Verdict
 from fairstream.errors import missing_extra
 from fairstream.estimators.pca import FairStreamingPCA
 

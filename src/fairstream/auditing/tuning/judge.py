@@ -11,8 +11,9 @@ from scipy.special import ndtri
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
-from fairstream.auditing.measure.attack import AttackResult, attack
+from fairstream.auditing.measure.attack import attack
 from fairstream.auditing.measure.probes import auc_with_variance
+from fairstream.auditing.report import AttackResult
 from fairstream.auditing.tuning.candidates import Candidate
 from fairstream.auditing.tuning.division import Division, repeated
 from fairstream.moments.sample import SampledRows
