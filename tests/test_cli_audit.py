@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from support.command import run
 
@@ -100,3 +101,46 @@ def test_intersections_are_crossed_as_asked(folder):
     report = json.loads((folder / "crossed.json").read_text())
     parts = report["models"][0]["decisions"]["by_attribute"]
     assert [part["attribute"] for part in parts] == ["sex", "race", "sex and race"]
+
+
+# tune -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    """A table in which three columns tell the group and others do not, and moments of it with a sample."""
+    folder = tmp_path_factory.mktemp("tuning")
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 1_200)
+    X = rng.normal(size=(1_200, 6)) * [3, 2, 1.5, 1, 1, 1]
+    X[:, 0] += 6 * group
+    np.save(folder / "X.npy", X)
+    np.save(folder / "sex.npy", group)
+    return folder
+
+
+@pytest.mark.slow
+def test_tune_writes_a_model_and_exits_by_its_verdict(people):
+    data, model = people / "X.npy", people / "model"
+    options = ["-s", f"sex={people / 'sex.npy'}", "-k", "1,2", "--attack", "standard", "--json"]
+    done = run("tune", data, *options, "--limit", 0.75, "--candidates", people / "tried.csv", "-o", model)
+    answer = json.loads(done.stdout)
+    assert answer["verdicts"] == {"sex": "holds"}
+    assert answer["leak"] < 0.75
+    assert "keeps" in done.stderr
+    header, *lines = (people / "tried.csv").read_text().splitlines()
+    assert header.startswith("n_components,constraint")
+    assert sum(line.endswith("True") for line in lines) == 1
+    assert json.loads(run("inspect", model, "--json").stdout)["kind"] == "FairSubspace"
+
+
+@pytest.mark.slow
+def test_tune_reads_moments_with_a_sample_and_refuses_senseless_wishes(people):
+    data, moments = people / "X.npy", people / "moments"
+    labels = ["-s", f"sex={people / 'sex.npy'}"]
+    run("moments", data, *labels, "--sample", 2_000, "-o", moments)
+    tuned = run("tune", moments, "--keep", 0.3, "-k", 2, "--attack", "standard", "-o", people / "m", "--json")
+    assert json.loads(tuned.stdout)["variance"] > 0
+    for wrong, words in ((["--limit", 0.3], "--limit 0.3"), ([], "--limit"), (["-k", "x"], "5,10,20")):
+        refused = run("tune", data, *labels, *wrong, "-o", people / "n", code=2 if "-k" in wrong else 1)
+        assert words in refused.stderr

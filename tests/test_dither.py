@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from fairstream import GroupMoments, solve
 from fairstream.subspace.dither import KEY_VARIABLE, chacha_block, dither_key, keyed_noise
 
 KEY = b"a secret of more than sixteen bytes"
@@ -52,3 +53,21 @@ def test_the_key_comes_from_bytes_a_file_or_the_environment(tmp_path, monkeypatc
     assert dither_key() == KEY
     with pytest.raises(ValueError, match="holds 5 bytes: a key needs at least 16"):
         dither_key(b"short")
+
+
+def test_a_model_made_for_dither_does_not_embed_without_it(monkeypatch):
+    monkeypatch.delenv("FAIRSTREAM_DITHER_KEY", raising=False)
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    with pytest.raises(ValueError, match="dither needs a secret key"):
+        model.embed(X)
+    noise = model.embed(X, key=KEY) - model.embed(X, dither=0)
+    np.testing.assert_allclose(noise.std(axis=0), 0.3 * np.sqrt(model.explained_variance), rtol=0.15)
+
+
+def test_the_guard_reckons_with_the_dither_it_is_told_of():
+    X, sex = np.random.default_rng(0).normal(size=(600, 5)), np.arange(600) % 2
+    moments = GroupMoments(5, sample=300).update(X, sex)
+    options = {"constraint": "none", "guard": 1.0}
+    plain, dithered = (solve(moments, 2, dither=dither, **options) for dither in (0.0, 0.3))
+    assert np.abs(plain.components - dithered.components).max() > 1e-6

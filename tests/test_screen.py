@@ -159,6 +159,6 @@ def test_a_guard_says_what_it_needs():
 
 def test_a_guard_that_still_rises_warns(people, monkeypatch):
     _, _, moments = people
-    monkeypatch.setattr("fairstream.subspace.guard.FLAT", 0.0)
+    monkeypatch.setattr("fairstream.subspace.guard.LITTLE_GAIN", -1.0)
     with pytest.warns(FairstreamWarning, match="the guard has not converged"):
         solve(moments, 2, constraint="none", guard=1.0)

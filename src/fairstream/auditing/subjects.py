@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -218,12 +219,13 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
     rows = getattr(result, "n_rows", None)
     settings = dict(getattr(result, "parameters", {}))
     moments = getattr(model, "moments_", None)
-    dither = float(getattr(model, "dither", 0.0) or 0.0)  # what is handed on has the noise, so it is audited
-    single = not isinstance(result.components, tuple)
+    dither = float(getattr(model, "dither", getattr(result, "dither", 0.0)) or 0.0)
+    key, single = secrets.token_bytes(32), not isinstance(result.components, tuple)
     return Subject(
         name=name,
         kind=type(model).__name__,
-        embed=lambda X: np.asarray((model.transform if dither else result.embed)(X), dtype=float),
+        # What is handed on has the noise. Its key may stay secret: that of one audit is as good.
+        embed=lambda X: np.asarray(result.embed(X, dither=dither, key=key), dtype=float),
         components=_one_matrix(result.components),
         mean=np.asarray(result.mean, dtype=float),
         unfair_basis=_one_matrix(result.unfair_basis),

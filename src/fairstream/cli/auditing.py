@@ -14,15 +14,13 @@ import click
 
 from fairstream.auditing import audit as audit_models
 from fairstream.auditing.measure.attackers import FAMILIES, STRENGTHS
-from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS
 from fairstream.auditing.reproducing import as_commanded
 from fairstream.cli.answers import printable, say
 from fairstream.cli.options import F, data_argument, load_subspace, open_data, reading_options
 from fairstream.cli.progress import progress_on_terminal
+from fairstream.cli.verdicts import VERDICT_CODES
 from fairstream.cli.writing import InputInText, InputPath, OutputPath, WritingCommand
 from fairstream.streaming.embed import open_like
-
-EXIT_CODES = {FAILS: 3, CANNOT_TELL: 4}  # of MODEL's worst verdict; docs/cli.md lists them
 
 
 def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
@@ -148,7 +146,7 @@ def audit(
         if path is not None:
             write(path)
     say("\n".join(map(printable, report.summary())))
-    code = EXIT_CODES.get(report.models[0].answer or "")
+    code = VERDICT_CODES.get(report.models[0].answer or "")
     if code is not None:
         click.get_current_context().exit(code)
 

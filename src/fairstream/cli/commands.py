@@ -42,13 +42,14 @@ COMMANDS = {
         "auditing",
         "Measure on DATA, which the fit has not seen, what MODEL's embedding gives away and what it cost.",
     ),
+    "tune": ("tuning", "Choose a model for DATA by what attackers read on rows held back, and save it."),
     "plan": (
         "showing",
         "Estimate from DATA how many rows the power method needs to keep a promise (PAFO, Theorem 1).",
     ),
     "demo": (
         "showing",
-        "Fit on the Adult data, streamed from a Parquet file, and show what plain PCA leaks.",
+        "Choose a model for the Adult data and audit it on rows that it has not seen.",
     ),
 }
 IO_ERROR = 74  # EX_IOERR of sysexits.h

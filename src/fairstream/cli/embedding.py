@@ -58,7 +58,7 @@ def _write(
     *,
     model: Path,
     data: Path,
-    dither: float,
+    dither: float | None,
     dither_key: Path | None,
     output: Path,
     as_json: bool,

@@ -120,15 +120,21 @@ solving_options = apply_options(
         show_default=True,
         help="With --guard: price of what is read of the target (numbers), to be kept.",
     ),
-)
-SOLVING = ("n_components", "n_unfair", "constraint", "directions", "screen", "guard", "keep_target")
-dither_options = apply_options(
     click.option(
         "--dither",
         type=click.FloatRange(min=0),
         default=0.0,
         show_default=True,
-        help="Add noise of this share of each score's deviation, the same for the same row.",
+        help="Noise that embedding rows will add, as a share of each score's deviation.",
+    ),
+)
+SOLVING = ("n_components", "n_unfair", "constraint", "directions", "screen", "guard", "keep_target", "dither")
+dither_options = apply_options(
+    click.option(
+        "--dither",
+        type=click.FloatRange(min=0),
+        help="Add noise of this share of each score's deviation, the same for the same row.  [default: the "
+        "model's own]",
     ),
     click.option(
         "--dither-key",

@@ -109,5 +109,5 @@ def plan(
 @click.option("--folder", type=OutputFolder(), default=Path("demo"), show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace files that exist, whatever they are.")
 def demo(folder: Path, overwrite: bool) -> None:
-    """Fit on the Adult data, streamed from a Parquet file, and show what plain PCA leaks."""
+    """Choose a model for the Adult data and audit it on rows that it has not seen."""
     run_demo(folder, echo=say, overwrite=overwrite)

@@ -107,6 +107,15 @@ RULES = (
     Rule(r'on_error="skip"', "--option on_error=skip", "other images"),
     Rule(r"resize=\(height, width\)", "--option resize=[HEIGHT,WIDTH]", "images of one size"),
     Rule(r"use FairStreamingPCA", "leave out --channels", "use another model"),
+    # Tuning
+    Rule(
+        r"give one of limit \(the AUC no attacker may exceed\) and keep \(a share of variance\)",
+        "give one of --limit (the AUC no attacker may exceed) and --keep (a share of variance)",
+    ),
+    Rule(
+        r"maximise='target' needs the target: pass y",
+        "--maximise target needs the target: name it with --target",
+    ),
     # Solvers and passes
     Rule(
         r"a larger rank \(it is (\d+)\) or solver=\"exact\"",
@@ -171,6 +180,9 @@ ARGUMENTS = (
     Argument("impute", "--impute", "filling missing values"),
     Argument("min_group_size", "--min-group-size", "the least group size"),
     Argument("sample_rows", "--sample", "the number of sampled rows"),
+    Argument("limit", "--limit", "the limit"),
+    Argument("keep", "--keep", "the share to keep"),
+    Argument("maximise", "--maximise", "what to keep"),
     Argument("overwrite", "--overwrite", "replacing files"),
     Argument("eps_optimality", "--eps-optimality", "the loss of variance"),
     Argument("eps_fairness", "--eps-fairness", "the unfairness"),

@@ -336,9 +336,9 @@ class PowerLearner(_Single):
         subspace = self.power.subspace()
         warn_of_small_groups(subspace.group_counts, choices, len(subspace.unfair_basis))
         from_small = small_group_directions(subspace.group_counts, choices)
-        sizes: dict[str, Any] = {"min_group_size": choices.min_group_size}
-        sizes |= {"small_group_directions": from_small} if from_small else {}
-        return replace(subspace, parameters={**subspace.parameters, **sizes})
+        facts: dict[str, Any] = {"min_group_size": choices.min_group_size, "dither": choices.dither}
+        facts |= {"small_group_directions": from_small} if from_small else {}
+        return replace(subspace, parameters={**subspace.parameters, **facts})
 
     def frontier(
         self, subspace: FairSubspace, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]

@@ -500,7 +500,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return validate_data(self, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=reset)
 
     def _dither(self) -> dict[str, Any]:
-        return {"dither": self.dither, "key": self.dither_key} if self.dither else {}
+        return {"dither": self.dither, "key": self.dither_key}
 
     def _target(self, y: Any, X: Matrix) -> NDArray[np.float64] | None:
         """Return the target as numbers, None unless it is to be kept."""

@@ -67,7 +67,7 @@ def embed_source(
     source: BlockSource,
     path: PathLike,
     *,
-    dither: float = 0.0,
+    dither: float | None = None,
     key: DitherKey = None,
     progress: Progress | None = None,
 ) -> int:
@@ -94,7 +94,7 @@ def erase_source(
     source: BlockSource,
     path: PathLike,
     *,
-    dither: float = 0.0,
+    dither: float | None = None,
     key: DitherKey = None,
     progress: Progress | None = None,
 ) -> int:

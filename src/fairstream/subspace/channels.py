@@ -179,7 +179,7 @@ class ChannelSubspaces(Storable):
 
     # Using ------------------------------------------------------------------------------------------
 
-    def embed(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
+    def embed(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
         """Return the fair coordinates, n x (k of all channels), channel after channel.
 
         Dither and key as in `FairSubspace.embed`.
@@ -187,7 +187,7 @@ class ChannelSubspaces(Storable):
         verb = partial(FairSubspace.embed, dither=dither, key=key)
         return self._by_channel(X, verb, self.n_components, self.component_slices)
 
-    def erase(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
+    def erase(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
         """Return X, n x d, every channel without its part in its own unfair subspace.
 
         Dither and key as in `FairSubspace.erase`.

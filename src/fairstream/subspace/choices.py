@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fairstream.data.small_groups import MIN_GROUP_SIZE
+from fairstream.subspace.dither import check_dither
 
 NUnfair: TypeAlias = int | Mapping[str, int]
 Screen: TypeAlias = int | float | Sequence[str] | None
@@ -44,6 +45,9 @@ class Choices:
         With a guard, price of what the adversary reads of the target, to be kept.
     guard_seed : int
         Seed of the guard's draws.
+    dither : float
+        Share of each score's deviation that keyed noise adds whenever rows are embedded. A guard reckons with
+        it.
 
     Examples
     --------
@@ -63,6 +67,7 @@ class Choices:
     guard: float = 0.0
     keep_target: float = 0.0
     guard_seed: int = 0
+    dither: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("constraint", self.constraint, CONSTRAINTS)
@@ -89,6 +94,7 @@ class Choices:
                 raise ValueError(f"{name}={price!r}: give a price from 0, such as 1.0")
         if self.keep_target and not self.guard:
             raise ValueError(f"keep_target={self.keep_target!r} has no meaning without guard: set guard too")
+        check_dither(self.dither)
         if not is_count(self.guard_seed):
             raise ValueError(f"guard_seed={self.guard_seed!r}: give a whole number from 0")
         # Plain numbers, as files hold them.

@@ -171,7 +171,7 @@ class Solution:
         """Return what a model tells beside its choices."""
         facts: dict[str, Any] = {"n_screened": self.n_screened} if self.n_screened else {}
         if self.guarded is not None:
-            facts |= {"guard_slope": self.guarded.slope, "guard_converged": self.guarded.converged}
+            facts |= {"guard_converged": self.guarded.converged}
         return facts
 
 
@@ -201,12 +201,13 @@ def solution_for(
             V,
             strength=choices.guard,
             keep=choices.keep_target,
+            dither=choices.dither,
             seed=choices.guard_seed,
             progress=progress,
         )
         V = guarded.components
         variances = np.maximum(np.diag(within.covariance().compress(V)), 0.0)
-        _warn_of_slope(guarded)
+        _warn_unless_converged(guarded)
     if screened.size:
         U, V = (_spread(A, kept, moments.n_features) for A in (U, V))
         axes = np.zeros((moments.n_features, screened.size), dtype=U.dtype)
@@ -222,11 +223,11 @@ def _spread(A: FloatArray, kept: NDArray[np.intp], n_features: int) -> FloatArra
     return spread
 
 
-def _warn_of_slope(guarded: GuardResult) -> None:
+def _warn_unless_converged(guarded: GuardResult) -> None:
     if not guarded.converged:
         warnings.warn(
-            f"the guard has not converged: its last steps still rise {guarded.slope:.0%} as steeply as the "
-            "first; ask for a weaker guard, or keep a larger sample",
+            f"the guard has not converged: its objective grew by {guarded.last_gain:.3f} of the best "
+            "variance in its last steps; ask for a weaker guard, or keep a larger sample",
             FairstreamWarning,
             stacklevel=5,
         )

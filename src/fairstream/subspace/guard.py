@@ -33,15 +33,15 @@ from fairstream.linalg import (
 )
 from fairstream.moments import GroupMoments
 
-STEPS = 250
+STEPS = 400
 ROWS = 4_000
 COSINES = 300
 PRODUCTS = 400
 RIDGE = 3e-3
-RATE = 0.03
+RATE = 0.06
 SCALES = (0.4, 1.0, 2.5)  # of the cosines, in deviations of a score
 LEAST_STEPS = 20
-FLAT = 0.3  # slope at which a search counts as converged
+LITTLE_GAIN = 0.01  # of the objective over the last fifth of the steps, beyond noise
 SPARSE_SHARE = 0.25  # of the cosines that see one or two scores only, as a tree does
 
 
@@ -173,12 +173,21 @@ class GuardResult:
     components: FloatArray
     objective: FloatArray  # per step, of that step's draw
     adversary: FloatArray  # R2 per step, all attributes together
-    slope: float  # gradient over the last fifth of the steps, as a share of that over the first fifth
+
+    @property
+    def last_gain(self) -> float:
+        """Growth of the objective from the last but one to the last fifth of the steps, less its noise."""
+        fifth = len(self.objective) // 5
+        if fifth < 2:
+            return float("inf")
+        last, before = self.objective[-fifth:], self.objective[-2 * fifth : -fifth]
+        noise = np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / fifth)
+        return float(max(last.mean() - before.mean() - 2 * noise, 0.0))
 
     @property
     def converged(self) -> bool:
-        """Whether the objective has become nearly flat; a few steps cannot tell."""
-        return len(self.objective) >= LEAST_STEPS and self.slope < FLAT
+        """Whether the objective has stopped growing; a few steps cannot tell."""
+        return len(self.objective) >= LEAST_STEPS and self.last_gain < LITTLE_GAIN
 
 
 def guarded_from(
@@ -188,6 +197,7 @@ def guarded_from(
     *,
     strength: float,
     keep: float = 0.0,
+    dither: float = 0.0,
     adversary: Adversary | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
@@ -202,7 +212,7 @@ def guarded_from(
         Orthonormal columns to stay out of.
     start : array (d, k)
         Where the search begins, for instance the components without a guard.
-    strength, keep, adversary, seed, progress
+    strength, keep, dither, adversary, seed, progress
         As in `guarded_components`. With `keep` the sample must hold a target. Without an adversary it is a
         `RandomFeatureAdversary`, with products unless most columns of the sample are indicators.
 
@@ -225,7 +235,7 @@ def guarded_from(
             attributes.append(
                 GuardedAttribute(name, tuple(codes), tuple(_shares(sampled.weights[c]) for c in codes))
             )
-    X = np.asarray(sampled.X, dtype=np.float64) - moments.mean()
+    X = np.asarray(sampled.X, dtype=np.float64) - _settled(moments.mean())
     inside = orthonormalise(covariance.coordinates(U.astype(np.float64)))
     target = None
     if keep and sampled.target is not None:
@@ -236,18 +246,30 @@ def guarded_from(
     found = guarded_components(
         covariance.coordinates(X.T).T,
         attributes,
-        covariance.core,
-        covariance.coordinates(start.astype(np.float64)),
+        _settled(covariance.core),
+        _settled(covariance.coordinates(start.astype(np.float64))),
         inside,
         strength=strength,
         target=target,
         keep=keep,
+        dither=dither,
         adversary=adversary,
         rows=min(ROWS, len(X)),
         seed=seed,
         progress=progress,
     )
     return replace(found, components=fix_signs(covariance.expand(found.components)))
+
+
+def _settled(A: FloatArray) -> FloatArray:
+    """Round to about 2^-30 of the largest entry.
+
+    Moments that were summed in another order differ in their last bits, which hundreds of steps would
+    magnify; rounded, they give the same components.
+    """
+    _, exponent = np.frexp(np.abs(A).max(initial=0.0))
+    settled: FloatArray = np.ldexp(np.round(np.ldexp(A, 30 - exponent)), exponent - 30)
+    return settled
 
 
 def _shares(weights: FloatArray) -> FloatArray | None:
@@ -271,6 +293,7 @@ def guarded_components(
     strength: float,
     target: FloatArray | None = None,
     keep: float = 0.0,
+    dither: float = 0.0,
     adversary: Adversary | None = None,
     steps: int = STEPS,
     rows: int = ROWS,
@@ -295,6 +318,9 @@ def guarded_components(
         Price of the adversary's R2, in shares of the best variance.
     target : array (n, c), optional
         What shall stay readable, centred; `keep` is its price.
+    dither : float
+        Noise that scores will have when they are handed on, as a share of their deviation: the adversary sees
+        it too.
     adversary : Adversary, optional
         By default `RandomFeatureAdversary`.
     steps, rows, seed : int
@@ -316,8 +342,6 @@ def guarded_components(
     V = _outside(U, start)
     momentum, size = np.zeros_like(V), 0.0
     objective, leak = np.zeros(steps), np.zeros(steps)
-    fifth = max(steps // 5, 2)
-    early, late = _MeanGradient(V.shape), _MeanGradient(V.shape)
     for step in range(steps):
         images = Sigma @ V
         variances = np.einsum("ij,ij->j", V, images)
@@ -330,7 +354,7 @@ def guarded_components(
             fit, T_fit = attribute.draw(rows, rng)
             judge, T = attribute.draw(rows, rng)
             X_judge = X[judge]
-            Z_fit, Z = X[fit] @ scaled, X_judge @ scaled
+            Z_fit, Z = (_dithered(Z, dither, rng) for Z in (X[fit] @ scaled, X_judge @ scaled))
             r2, dZ = adversary.score(Z_fit, T_fit, Z, T)
             total = -strength * dZ
             leak[step] += r2
@@ -347,34 +371,17 @@ def guarded_components(
         size = 0.99 * size + 0.01 * float((gradient**2).mean())
         typical = np.sqrt(size / (1.0 - 0.99 ** (step + 1))) + np.finfo(np.float64).tiny
         pace = RATE / np.sqrt(d) * (1.0 + np.cos(np.pi * step / steps)) / typical
-        if step < fifth:
-            early.add(gradient)
-        if step >= steps - fifth:
-            late.add(gradient)
         V = _outside(U, V + pace * momentum)
         if progress is not None:
             progress(step + 1, steps)
-    slope = late.length / max(early.length, np.finfo(np.float64).tiny)
-    return GuardResult(_principal_axes(V, Sigma), objective, leak, slope)
+    return GuardResult(_principal_axes(V, Sigma), objective, leak)
 
 
-class _MeanGradient:
-    """The length of a mean gradient, less what the noise of its draws adds to it."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._sum, self._squares, self._number = np.zeros(shape), 0.0, 0
-
-    def add(self, gradient: FloatArray) -> None:
-        """Count one more step."""
-        self._sum += gradient
-        self._squares += float((gradient**2).sum())
-        self._number += 1
-
-    @property
-    def length(self) -> float:
-        squared = float((self._sum**2).sum()) / self._number**2
-        scatter = max(self._squares / self._number - squared, 0.0) / max(self._number - 1, 1)
-        return float(np.sqrt(max(squared - scatter, 0.0)))
+def _dithered(Z: FloatArray, dither: float, rng: np.random.Generator) -> FloatArray:
+    """Return scores of unit deviation with noise."""
+    if dither:
+        Z = Z + np.float32(dither) * rng.standard_normal(Z.shape, dtype=np.float32)
+    return Z
 
 
 def _outside(U: FloatArray, A: FloatArray) -> FloatArray:

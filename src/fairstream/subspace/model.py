@@ -143,19 +143,26 @@ class FairSubspace(Storable):
         """Whether the components were chosen against a nonlinear adversary."""
         return bool(self.parameters.get("guard"))
 
-    def embed(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
+    @property
+    def dither(self) -> float:
+        """The noise that the model is meant to be used with, as a share of each score's deviation."""
+        return float(self.parameters.get("dither") or 0.0)
+
+    def embed(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
         """Return the fair coordinates (X - mean) V, n x k.
 
         Parameters
         ----------
         X : array, frame or sparse matrix (n, d)
             Finite numbers.
-        dither : float
-            Add noise of this share of each score's deviation; the same row gets the same noise.
+        dither : float, optional
+            Add noise of this share of each score's deviation; the same row gets the same noise. None adds
+            what the model is meant to be used with, 0 adds none.
         key : bytes or path, optional
             Secret key of the noise, or a file that holds it; by default the environment variable
             FAIRSTREAM_DITHER_KEY.
         """
+        dither = self.dither if dither is None else dither
         check_dither(dither)
         X, V = self._checked(X), self.components.T
         if sp.issparse(X):
@@ -173,7 +180,7 @@ class FairSubspace(Storable):
         rows: FloatArray = Z @ self.components + self.mean
         return rows
 
-    def erase(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
+    def erase(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
         """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
 
         X, dither and key as in `embed`; sparse input comes out dense. Here dither is a share of the root of
@@ -188,6 +195,7 @@ class FairSubspace(Storable):
                 stacklevel=2,
             )
             return self.reconstruct(self.embed(X, dither=dither, key=key))
+        dither = self.dither if dither is None else dither
         check_dither(dither)
         X, U = self._checked(X), self.unfair_basis.T
         if sp.issparse(X):
@@ -334,7 +342,17 @@ class FairSubspace(Storable):
         )
 
     def to_onnx(self, path: PathLike) -> None:
-        """Write `embed` as an ONNX model of two nodes, for other runtimes. Needs the `onnx` extra."""
+        """Write `embed` as an ONNX model of two nodes, for other runtimes. Needs the `onnx` extra.
+
+        It adds no noise: a model with `dither` is written with a warning.
+        """
+        if self.dither:
+            warnings.warn(
+                f"the model is meant to be used with dither={self.dither:g}, which ONNX does not add: its "
+                "scores hide less without noise",
+                FairstreamWarning,
+                stacklevel=2,
+            )
         write_onnx(path, self.mean, self.components)
 
     def _checked(self, X: Matrix) -> Matrix:

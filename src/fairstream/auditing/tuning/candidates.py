@@ -1,0 +1,118 @@
+"""What tuning tried and what it chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fairstream.auditing.measure.verdict import HOLDS
+from fairstream.auditing.report import AttackResult, Verdict
+from fairstream.errors import missing_extra
+from fairstream.estimators.pca import FairStreamingPCA
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One setting that was tried, judged on rows it was not fitted on.
+
+    `variance` is the share of X's variance that a linear map recovers from the embedding, so dither counts
+    as loss. `leak` is the largest AUC of an attacker over the attributes, `leak_bound` its upper bound,
+    corrected for the number of settings. `target` is the AUC of the target, None without one.
+    """
+
+    n_components: int
+    constraint: str
+    directions: str
+    n_unfair: int
+    screen: int
+    guard: float
+    keep_target: float
+    dither: float
+    variance: float
+    leak: float
+    leak_bound: float
+    target: float | None
+    chosen: bool = False
+
+    def in_words(self) -> str:
+        """Return the setting in a phrase."""
+        words = [f"{self.n_components} components"]
+        words += [f"{self.screen} columns screened"] if self.screen else []
+        words += [f"guard {self.guard:g}"] if self.guard else []
+        words += ["mean gaps nulled"] if self.constraint in ("mean", "all") else []
+        if self.constraint in ("covariance", "all"):
+            words.append(f"{self.n_unfair} {self.directions} directions nulled for each comparison")
+        words += [f"dither {self.dither:g}"] if self.dither else []
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `tune` chose, what it was chosen from, and whether it held on rows kept aside.
+
+    Attributes
+    ----------
+    estimator : FairStreamingPCA
+        Fitted, with the chosen parameters. It transforms with the chosen dither, for which it needs a key.
+    candidates : tuple of Candidate
+        Everything that was judged, in the order of the search.
+    verdicts : dict, attribute -> Verdict
+        Of an attack on rows that took no part in the fit or in the choice. Empty without a limit.
+    attacks : dict, attribute -> AttackResult
+        Those attacks.
+    plain_variance : float
+        What plain PCA keeps, with the largest number of components that was searched.
+    """
+
+    estimator: FairStreamingPCA
+    candidates: tuple[Candidate, ...]
+    verdicts: Mapping[str, Verdict]
+    attacks: Mapping[str, AttackResult]
+    plain_variance: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the limit held for every attribute on the rows kept aside."""
+        return bool(self.verdicts) and all(found.answer == HOLDS for found in self.verdicts.values())
+
+    @property
+    def chosen(self) -> Candidate:
+        """The winner."""
+        return next(candidate for candidate in self.candidates if candidate.chosen)
+
+    def to_frame(self) -> Any:
+        """Return the candidates as a pandas frame."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise missing_extra("pandas", "tables", "a frame of candidates") from None
+        return pd.DataFrame([asdict(candidate) for candidate in self.candidates])
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: variance kept against what leaks, the chosen candidate marked."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise missing_extra("matplotlib", "plots", "a figure of candidates") from None
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.subplots()
+        for candidate in self.candidates:
+            kept = candidate.variance / self.plain_variance
+            colour, size = ("C1", 90) if candidate.chosen else ("C0", 30)
+            axes.scatter(candidate.leak, kept, color=colour, s=size)
+        axes.set_xlabel("AUC of the strongest attacker")
+        axes.set_ylabel("variance kept, as a share of plain PCA's")
+        axes.axvline(0.5, color="0.7", linewidth=1)
+        return figure
+
+    def summary(self) -> tuple[str, ...]:
+        """Return the choice and its verdict in plain sentences."""
+        won = self.chosen
+        kept = won.variance / self.plain_variance
+        lines = [
+            f"Chosen: {won.in_words()}. It keeps {kept:.0%} of plain PCA's variance; on the rows that judged "
+            f"{len(self.candidates)} candidates the attackers read the groups at AUC {won.leak:.3f}."
+        ]
+        lines += [f"{name}: {found.sentence}" for name, found in self.verdicts.items()]
+        return tuple(lines)

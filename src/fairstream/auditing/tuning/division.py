@@ -1,0 +1,135 @@
+"""The rows that tuning fits on, judges by and confirms with: three parts that share no row.
+
+Rows are divided by a hash of their values, so equal rows stay together and the order of the data does not
+matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.auditing.rows import open_rows
+from fairstream.data.blocks import Block, BlockSource, take_rows
+from fairstream.data.fingerprints import row_fingerprints, scrambled
+from fairstream.data.schema import Schema
+from fairstream.estimators.learner import working_dtype
+from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.moments import GroupMoments
+from fairstream.moments.sample import RowSample, SampledRows
+
+PARTS: Mapping[str, float] = {"fit": 0.65, "judge": 0.2, "confirm": 0.15}
+_SPLIT_KEY = 0x7E57
+
+
+@dataclass(frozen=True)
+class Division:
+    """Moments of the rows to fit on, and the three parts of the rows.
+
+    `is_complete` says whether the parts hold every row there is, so that an attacker cannot have more.
+    """
+
+    moments: GroupMoments
+    parts: Mapping[str, SampledRows]
+    is_complete: bool
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The sensitive attributes."""
+        return tuple(self.moments.groups)
+
+    def codes(self, attribute: str) -> dict[str, NDArray[np.intp]]:
+        """Return the group of every row by part, as indices into the moments' labels, -1 if unknown."""
+        labels = self.moments.groups[attribute]
+        shared = {}
+        for name, rows in self.parts.items():
+            table = np.array([labels.index(label) for label in rows.labels[attribute]] + [-1], dtype=np.intp)
+            shared[name] = table[rows.codes[attribute]]
+        return shared
+
+
+def divided(data: Any, sensitive_features: Any, y: Any, sample: int) -> Division:
+    """Read the rows once and return them divided; moments and fitted estimators have their sample divided."""
+    if isinstance(data, FairStreamingPCA):
+        data = data.moments_
+    if isinstance(data, GroupMoments):
+        return _divided_sample(data)
+    source = open_rows(data, sensitive_features, y)
+    moments: GroupMoments | None = None
+    parts = {name: RowSample(sample) for name in PARTS if name != "fit"}
+    numbers = _TargetNumbers()
+    for block in source:
+        for name, part in _parts_of(block):
+            target = numbers(part.target)
+            if name != "fit":
+                parts[name].update(part.X, part.groups, None, target)
+                continue
+            if moments is None:
+                moments = GroupMoments(source.n_features, None, working_dtype(block.X.dtype), sample=sample)
+            moments.update(part.X, dict(part.groups), target=target)
+    if moments is None:
+        raise ValueError("the data has no rows: nothing to tune")
+    moments.schema = Schema.of(source)
+    assert moments.sample is not None
+    rows = {name: part.rows() for name, part in parts.items()} | {"fit": moments.sample.rows()}
+    held = sum(float(part.weights.sum()) for part in rows.values())
+    return Division(moments, rows, held >= _row_count(source, moments, rows))
+
+
+def row_places(X: Any) -> NDArray[np.intp]:
+    """Return the part that every row belongs to, by number."""
+    uniform = scrambled(row_fingerprints(X, _SPLIT_KEY)).astype(np.float64) / 2.0**64
+    return np.searchsorted(np.cumsum([*PARTS.values()])[:-1], uniform, side="right")
+
+
+def repeated(values: Any, rows: SampledRows) -> NDArray[Any]:
+    """Return a value for every row of the data: equal rows are sampled once, with their number."""
+    return np.repeat(np.asarray(values), np.maximum(rows.weights.astype(np.intp), 1), axis=0)
+
+
+def _divided_sample(moments: GroupMoments) -> Division:
+    if moments.sample is None or not len(moments.sample):
+        raise ValueError("the moments hold no sample of rows: collect them with sample=30000 or so")
+    rows = moments.sample.rows()
+    place = row_places(rows.X)
+    parts = {name: rows.taken(np.flatnonzero(place == number)) for number, name in enumerate(PARTS)}
+    return Division(moments.with_sample_of(place == 0), parts, is_complete=False)
+
+
+def _parts_of(block: Block) -> Iterator[tuple[str, Block]]:
+    place = row_places(block.X)
+    for number, name in enumerate(PARTS):
+        rows = np.flatnonzero(place == number)
+        if rows.size:
+            target = None if block.target is None else np.asarray(block.target)[rows]
+            yield name, Block(block.X[rows], take_rows(block.groups, rows), target)
+
+
+def _row_count(source: BlockSource, moments: GroupMoments, rows: Mapping[str, SampledRows]) -> float:
+    others = sum(part.weights.sum() for name, part in rows.items() if name != "fit")
+    return float(source.n_rows or moments.n_rows + others)
+
+
+class _TargetNumbers:
+    """Turns a target into numbers: two classes of text become 0 and 1, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._classes: dict[Hashable, int] = {}
+
+    def __call__(self, target: Any) -> NDArray[np.float64] | None:
+        if target is None:
+            return None
+        values = np.asarray(target)
+        if values.dtype.kind in "fiub":
+            return values.astype(np.float64)
+        for value in values.tolist():
+            self._classes.setdefault(value, len(self._classes))
+        if len(self._classes) > 2:
+            found = ", ".join(repr(value) for value in [*self._classes][:4])
+            raise ValueError(f"y has more than two classes ({found}, ...): join some, such as y == 'yes'")
+        return np.array([self._classes[value] for value in values.tolist()], dtype=np.float64)

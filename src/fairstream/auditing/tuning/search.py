@@ -1,0 +1,279 @@
+"""tune: the search, its judge and its confirmation in one call.
+
+A setting is a screen, a guard or a number of nulled directions, and a number of components. For each setting
+the search finds the least dither that keeps the attackers below the limit, by bisection, and skips what
+cannot keep more than the best so far. All families of attackers then attack the winner on the judging rows,
+and it gets more dither if they find more. Rows kept aside confirm it once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairstream.auditing.measure.verdict import verdict
+from fairstream.auditing.tuning.candidates import Candidate, Tuned
+from fairstream.auditing.tuning.division import Division, divided
+from fairstream.auditing.tuning.judge import Judge, recovered_variance
+from fairstream.data.blocks import BlockSource
+from fairstream.errors import FairstreamWarning, NoRoomError
+from fairstream.estimators.learner import MomentsLearner
+from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.moments import GroupMoments
+from fairstream.subspace.choices import Choices, choice_names
+from fairstream.subspace.components import subspace_for
+from fairstream.subspace.model import FairSubspace
+
+Announce = Callable[[str], object]
+
+SAMPLE_ROWS = 30_000  # of each group, to fit and attack with
+DITHERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8)
+RECKONED = 0.2  # dither that guards reckon with before one is chosen
+SEARCHED: tuple[Mapping[str, Any], ...] = (
+    {"constraint": "none", "guard": 1.0},
+    {"constraint": "none", "guard": 2.0},
+    {"constraint": "none", "guard": 0.5},
+    {"constraint": "none", "guard": 2.0, "screen": 3},
+    {"constraint": "mean", "screen": 4},
+    {"constraint": "all", "directions": "relative", "n_unfair": 3},
+)
+
+
+def tune(
+    data: Any,
+    sensitive_features: Any = None,
+    y: Any = None,
+    *,
+    limit: float | None = None,
+    keep: float | None = None,
+    n_components: int | Sequence[int] = 10,
+    maximise: str = "variance",
+    searched: Sequence[Mapping[str, Any]] = SEARCHED,
+    dithers: Sequence[float] = DITHERS,
+    sample: int = SAMPLE_ROWS,
+    confidence: float = 0.95,
+    attack: str = "strong",
+    seed: int = 0,
+    announce: Announce | None = None,
+) -> Tuned:
+    """Choose how to hide sensitive attributes, for a limit on what leaks or a share of variance to keep.
+
+    Parameters
+    ----------
+    data : array, frame, source, path, GroupMoments or fitted FairStreamingPCA with a sample
+        Rows are read once. Of moments the sample alone is divided.
+    sensitive_features : labels, or names of columns for a path
+        As in `audit`. Not beside moments.
+    y : array, or name of a column for a path, optional
+        A target of two classes.
+    limit : float, optional
+        No attacker may read a group at a larger AUC; keep as much as possible below it.
+    keep : float, optional
+        Share of plain PCA's variance to keep; leak as little as possible.
+    n_components : int or sequence of int
+        Number of components, k, or several to search.
+    maximise : {"variance", "target"}
+        What to keep below the limit: variance, or how well the target can be predicted (needs y).
+    searched : sequence of dicts
+        Settings to try, fields of `Choices`; each is tried with as little dither as the limit allows.
+    dithers : sequence of float
+        Shares of dither to try, ascending from 0.
+    sample : int
+        Rows of each group to fit guards and attackers with. Fewer rows understate what leaks.
+    confidence : float
+        Of the bounds and verdicts. Bounds are corrected for the number of settings.
+    attack : {"strong", "standard"}
+        How hard the winner is attacked, see `fairstream.auditing.measure.attack`.
+    seed : int
+        Seed of guards and attackers.
+    announce : callable, optional
+        Called with a line of text after every candidate.
+
+    Returns
+    -------
+    Tuned
+
+    Warns
+    -----
+    FairstreamWarning
+        If no candidate stays below the limit: the one that leaks least is returned.
+
+    Examples
+    --------
+    >>> tuned = tune("adult.parquet", ["sex"], "income", limit=0.65)  # doctest: +SKIP
+    >>> tuned.holds, tuned.estimator, tuned.to_frame()  # doctest: +SKIP
+    """
+    _check_wishes(limit, keep, maximise, y, data)
+    sizes = sorted({n_components} if isinstance(n_components, int) else set(n_components), reverse=True)
+    division = divided(data, sensitive_features, y, sample)
+    settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
+    judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed)
+    plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
+    wishes = _Wishes(limit, keep, maximise, recovered_variance(plain, 0.0), tuple(dithers), attack, announce)
+    found = _Search(division, judge, wishes, seed).run(settings)
+    if not found:
+        raise ValueError(f"no candidate leaves room for n_components={n_components}: lower it")
+    winner = wishes.best(found)
+    if winner is None:
+        if keep is None:
+            _warn_of_limit(limit)
+        winner = min(range(len(found)), key=lambda j: found[j][0].leak)
+    candidates = [replace(candidate, chosen=number == winner) for number, (candidate, _) in enumerate(found)]
+    subspace, dither = found[winner][1], found[winner][0].dither
+    attacks = judge.attacks(subspace, dither, "confirm", attack)
+    verdicts = {}
+    if limit is not None:
+        verdicts = {
+            name: verdict(result, limit, confidence=confidence, accept_rising=division.is_complete)
+            for name, result in attacks.items()
+        }
+    estimator = _fitted(division.moments, subspace, dither, sample)
+    return Tuned(estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance)
+
+
+Found = list[tuple[Candidate, FairSubspace]]
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """What the user asked for."""
+
+    limit: float | None
+    keep: float | None
+    maximise: str
+    plain_variance: float
+    dithers: tuple[float, ...]
+    strength: str
+    announce: Announce | None
+
+    def worth(self, candidate: Candidate) -> float:
+        """Return what is to be as large as possible."""
+        if self.keep is not None:
+            return -candidate.leak
+        return candidate.variance if self.maximise == "variance" else candidate.target or 0.0
+
+    def met(self, candidate: Candidate) -> bool:
+        """Whether a candidate does what it must."""
+        if self.limit is not None:
+            return candidate.leak_bound <= self.limit
+        return candidate.variance >= (self.keep or 0.0) * self.plain_variance
+
+    def best(self, found: Found) -> int | None:
+        """Return the number of the best candidate that does what it must."""
+        within = [j for j, (candidate, _) in enumerate(found) if self.met(candidate)]
+        return max(within, key=lambda j: self.worth(found[j][0])) if within else None
+
+
+class _Search:
+    """Tries settings one after the other, and remembers what it found."""
+
+    def __init__(self, division: Division, judge: Judge, wishes: _Wishes, seed: int) -> None:
+        self._division, self._judge, self._wishes, self._seed = division, judge, wishes, seed
+        self._found: Found = []
+
+    def run(self, settings: Sequence[Mapping[str, Any]]) -> Found:
+        """Return all that was judged."""
+        for asked in settings:
+            subspace = self._solved(asked)
+            if subspace is None:
+                continue
+            if self._wishes.limit is None:
+                self._at_kept_variance(subspace)
+            else:
+                self._below_limit(subspace)
+        if self._wishes.limit is not None:
+            self._strengthen()
+        return self._found
+
+    def _solved(self, asked: Mapping[str, Any]) -> FairSubspace | None:
+        extra: dict[str, Any] = {"guard_seed": self._seed}
+        if asked.get("guard"):
+            extra["dither"] = RECKONED if max(self._wishes.dithers) > 0 else 0.0
+            extra["keep_target"] = 1.0 if self._wishes.maximise == "target" else 0.0
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FairstreamWarning)
+                return subspace_for(self._division.moments, Choices(**{**extra, **asked}))
+        except NoRoomError:
+            return None
+
+    def _at_kept_variance(self, subspace: FairSubspace) -> None:
+        least = (self._wishes.keep or 0.0) * self._wishes.plain_variance
+        allowed = [d for d in self._wishes.dithers if recovered_variance(subspace, d) >= least]
+        if allowed:
+            self._add(subspace, self._judge.judged(subspace, allowed[-1]))
+
+    def _below_limit(self, subspace: FairSubspace) -> None:
+        """Find the least dither that meets the limit, among those that can still win."""
+        allowed = [d for d in self._wishes.dithers if self._can_win(subspace, d)]
+        if not allowed or not self._add(subspace, self._judge.judged(subspace, allowed[-1])):
+            return
+        low, high = 0, len(allowed) - 1  # the last one meets the limit
+        while low < high:
+            middle = (low + high) // 2
+            if self._add(subspace, self._judge.judged(subspace, allowed[middle])):
+                high = middle
+            else:
+                low = middle + 1
+
+    def _can_win(self, subspace: FairSubspace, dither: float) -> bool:
+        number = self._wishes.best(self._found)
+        if number is None or self._wishes.maximise != "variance":
+            return True
+        return recovered_variance(subspace, dither) > self._found[number][0].variance
+
+    def _strengthen(self) -> None:
+        """Let all families attack the winner; replace it by one with more dither until it withstands them."""
+        while (number := self._wishes.best(self._found)) is not None:
+            candidate, subspace = self._found[number]
+            attacked = self._judge.attacked(subspace, candidate.dither, self._wishes.strength)
+            self._found[number] = attacked, subspace
+            if self._wishes.met(attacked):
+                return
+            more = [d for d in self._wishes.dithers if d > candidate.dither]
+            if more:
+                self._add(subspace, self._judge.judged(subspace, more[0]))
+
+    def _add(self, subspace: FairSubspace, candidate: Candidate) -> bool:
+        self._found.append((candidate, subspace))
+        if self._wishes.announce is not None:
+            kept = candidate.variance / self._wishes.plain_variance
+            self._wishes.announce(
+                f"{candidate.in_words()}: keeps {kept:.0%} of plain PCA's variance, AUC {candidate.leak:.3f}"
+            )
+        return self._wishes.met(candidate)
+
+
+def _fitted(moments: GroupMoments, subspace: FairSubspace, dither: float, sample: int) -> FairStreamingPCA:
+    meant = replace(subspace, parameters={**subspace.parameters, "dither": dither})
+    parameters = {name: meant.parameters[name] for name in choice_names()}
+    estimator = FairStreamingPCA(**parameters, sample=sample)
+    return estimator.adopt(MomentsLearner(moments), subspace=meant)
+
+
+def _warn_of_limit(limit: float | None) -> None:
+    warnings.warn(
+        f"no candidate stays below limit={limit} with confidence on the judging rows: the one that leaks "
+        "least is returned; allow more dither, fewer components or more screened columns",
+        FairstreamWarning,
+        stacklevel=3,
+    )
+
+
+def _check_wishes(limit: float | None, keep: float | None, maximise: str, y: Any, data: Any) -> None:
+    if (limit is None) == (keep is None):
+        raise ValueError("give one of limit (the AUC no attacker may exceed) and keep (a share of variance)")
+    if limit is not None and not 0.5 < limit < 1:
+        raise ValueError(f"limit={limit!r}: give an AUC above 0.5 and below 1, such as 0.65")
+    if keep is not None and not 0 < keep <= 1:
+        raise ValueError(f"keep={keep!r}: give a share of plain PCA's variance, such as 0.8")
+    if maximise not in ("variance", "target"):
+        raise ValueError(f"maximise={maximise!r} is not one of 'variance', 'target'")
+    if (
+        maximise == "target"
+        and y is None
+        and not isinstance(data, GroupMoments | BlockSource | FairStreamingPCA)
+    ):
+        raise ValueError("maximise='target' needs the target: pass y")
