@@ -113,7 +113,7 @@ def test_markdown_shows_hostile_text_as_text(hostile):
     assert re.search(r"(?<!\\)<script", text) is None
     assert "\\<script\\>" in text
     assert "sex\\|column" in text
-    table = text.split("**Gaps between the groups**")[1].split("###")[0].strip().splitlines()
+    table = text.split("#### Gaps between the groups\n")[1].split("###")[0].strip().splitlines()
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {8}  # seven cells, whatever the labels
 
 
@@ -359,6 +359,7 @@ def test_date_files_digests_call_versions_and_seeds_are_there(report):
         for wanted in (
             "2026-01-31 09:30:00 UTC", "unseen.parquet", "adult.parquet", "1f" * 32, "3d" * 32,
             'attack="strong"', "fairstream audit model.safetensors", "scikit-learn 1.7.0", "random_state 0",
+            "about 12.0% (9.0% to 16.0%) of the audited rows",
         ):  # fmt: skip
             assert wanted in text
 

@@ -26,6 +26,7 @@ from fairstream.auditing.report import AttributeDecisions, ModelReport, Report
 
 N_WEIGHTS = 6
 FEW = 4  # if there are more models, sentences call them by their letters
+HEADLINED = 2  # if there are more, the headline counts them
 OPEN_ROWS = 24  # tables with more rows are folded away until someone asks for them
 SIGN_OFF = ("Name", "Role", "Date", "Signature")
 
@@ -138,7 +139,7 @@ def looks(report: Report) -> Looks:
 
 def _headline(report: Report, looks: Looks) -> str:
     """Return the report's headline; of many models, how many are no better than plain PCA."""
-    if sum(model.role == "model" for model in report.models) <= FEW:
+    if sum(model.role == "model" for model in report.models) <= HEADLINED:
         return summary.with_short_names(report, report.headline)
     said = []
     for raw in report.raw:

@@ -337,6 +337,10 @@ def reproduce_table(report: Report) -> Table:
         settings = ", ".join(f"{name}={_value(value)}" for name, value in model.parameters.items())
         rows.append((f"{clipped(model.name, 60)}: model", f"{model.kind}({settings}){fitted}"))
         rows.append((f"{clipped(model.name, 60)}: digest (SHA-256)", model.digest))
+        if model.seen_share is not None:
+            seen = model.seen_share
+            told = f"about {seen.value:.1%} ({seen.low:.1%} to {seen.high:.1%}) of the audited rows"
+            rows.append((f"{clipped(model.name, 60)}: rows of the fit", told))
     return Table("The audit and its inputs", ("what", "value"), rows, 1, (1,))
 
 
