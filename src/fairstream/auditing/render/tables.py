@@ -364,7 +364,7 @@ def share(value: float | None) -> str:
 
 def number(value: float | None) -> str:
     """Write a number with three significant digits, a dash for none."""
-    return "–" if value is None else f"{value:.3g}"
+    return "–" if value is None else f"{value + 0.0:.3g}"  # never "-0"
 
 
 def _edges(view: AttributeDecisions) -> list[float]:
