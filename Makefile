@@ -19,7 +19,7 @@ FLOOR_SKIPS := --deselect \
 	tests/test_moments.py::test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-floors smoke check bench bench-full paper paper-quick paper-uci paper-celeba format clean
+.PHONY: help demo test test-floors smoke check bench false-alarms bench-full paper paper-quick paper-uci paper-celeba format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ bench: $(STAMP)  ## Speed and memory as ratios, the short version (about five mi
 	$(BIN)/python benchmarks/out_of_core.py --gigabytes 1
 	$(BIN)/python benchmarks/limit.py --quick power read sketch memory
 	$(BIN)/python benchmarks/peers.py --quick --workloads adult stream-4096 sparse
+
+false-alarms: $(STAMP)  ## How often an audit of shuffled labels raises an alarm (a few minutes)
+	$(BIN)/python benchmarks/audit_false_alarms.py --store
 
 bench-full: $(STAMP)  ## One table against every peer, written into docs/peers.md (half an hour; torch is large)
 	$(BIN)/python $(PIP_INSTALL) -e '.[bench]'

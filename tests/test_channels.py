@@ -730,7 +730,7 @@ def test_an_audit_reads_a_model_of_several_channels(images):
     )
     report = audit(
         {"colour": pca.subspace_}, X[450:].astype(float), sensitive_features={"glasses": glasses[450:]},
-        probes=["linear"], sample_rows=400,
+        attackers=["linear"], sample_rows=400,
     )  # fmt: skip
     assert "colour" in "\n".join(report.summary())
 

@@ -236,25 +236,6 @@ class TaskScore:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """How well one kind of probe recovers an attribute.
-
-    `auc` is one-versus-rest, averaged over the groups if there are more than two. `chance` is the balanced
-    accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
-    `p_value` is one-sided, for "the AUC is no better than chance".
-    """
-
-    probe: str
-    auc: Estimate
-    balanced_accuracy: Estimate
-    chance: float
-    base_rate: float
-    p_value: float
-    n_rows: int
-    n_folds: int
-
-
-@dataclass(frozen=True, slots=True)
 class AttributeSummary:
     """One sensitive attribute of the audited data: its groups and their sizes.
 
@@ -323,12 +304,6 @@ class LeakResult:
     rounding: RoundingLeak | None
     verdict: Verdict | None
     gaps: tuple[GapResult, ...]
-    probes: tuple[ProbeResult, ...] = ()
-
-    @property
-    def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None if none was run."""
-        return _best(self.probes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +313,6 @@ class RawControl:
     attribute: str
     n_features: int
     attack: AttackResult | None
-    probes: tuple[ProbeResult, ...] = ()
-
-    @property
-    def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None if none was run."""
-        return _best(self.probes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,33 +363,6 @@ class EmbeddingMap:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFairness:
-    """Differences in how a downstream classifier treats the groups of one attribute."""
-
-    attribute: str
-    demographic_parity_difference: float
-    equalized_odds_difference: float
-    accuracy_by_group: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class DownstreamResult:
-    """One classifier of the target on one embedding.
-
-    `protocol` is "paper" (fitted and scored on the same audited rows: a training accuracy) or "honest"
-    (scored on rows the classifier has not seen); `protocol_note` says which rows exactly.
-    """
-
-    classifier: str
-    protocol: str
-    protocol_note: str
-    n_rows: int
-    accuracy: float
-    majority_rate: float
-    fairness: tuple[GroupFairness, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ModelReport:
     """Everything measured on one embedding. `role` is "model" or "control" (plain PCA of the same size).
 
@@ -454,7 +396,6 @@ class ModelReport:
     seen_share: Estimate | None
     parameters: dict[str, Any]
     digest: str
-    downstream: tuple[DownstreamResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,10 +483,6 @@ def written(text: str, path: str | Path | None) -> str:
         with atomic_file(path) as stream:
             stream.write(text.encode("utf-8", errors="replace"))
     return text
-
-
-def _best(probes: tuple[ProbeResult, ...]) -> ProbeResult | None:
-    return max(probes, key=lambda result: result.auc.value, default=None)
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from fairstream.auditing.audit_report import AuditReport
 from fairstream.auditing.measure import views
 from fairstream.auditing.measure.attack import Progress
 from fairstream.auditing.measure.attackers import FAMILIES, STRENGTHS
+from fairstream.auditing.measure.decisions import wilson
 from fairstream.auditing.measure.embeddings import embedding_moments
 from fairstream.auditing.measure.model import (
     AttackedRows,
@@ -51,6 +52,7 @@ def audit(
     sample_rows: int = 10_000,
     n_permutations: int = 199,
     min_group_size: int = 20,
+    seen_rows: str = "flag",
     level: float = 0.95,
     random_state: int = 0,
     title: str = "Fairness audit",
@@ -96,6 +98,9 @@ def audit(
         Smaller groups are left out of the report and of every comparison. So are their rows, and rows of
         unknown group, from every number, if they are fewer than this in one pattern of such labels: else
         subtracting the groups from a total would show them.
+    seen_rows : {"flag", "refuse"}
+        What to do if audited rows equal rows of the fit: a warning at the top of the report, or a
+        ValueError. A model of this library keeps hashes of a few of its rows for that.
     level : float
         Confidence level of the intervals.
     random_state : int
@@ -133,6 +138,7 @@ def audit(
         "sample_rows": sample_rows,
         "n_permutations": n_permutations,
         "min_group_size": min_group_size,
+        "seen_rows": seen_rows,
         "level": level,
         "random_state": random_state,
     }
@@ -174,19 +180,26 @@ def audit(
     controls = _controls(subjects, found)
     measured = [*subjects, *controls.values()]
     say("reading the data again: every embedding's moments")
+    embedded = embedding_moments(source, measured, found.moments.mean(), kept)
+    seen = {
+        name: wilson(hits, told, level) if told else None
+        for name, (hits, told) in embedded.recognised.items()
+    }
     setting = Setting(
         survey=found,
         kept=kept,
         codes={name: sampled_codes(found.sample, name, labels) for name, labels in kept.items()},
-        embedded=embedding_moments(source, measured, found.moments.mean(), kept),
+        embedded=embedded,
         train=None if trained is None else trained.sample,
-        seen={},
+        seen=seen,
         options=options,
         own_rows=frozenset(s.name for s in subjects if s.looks_like(everything.moments)),
         group_numbers={name: len(labels) for name, labels in everything.moments.groups.items()},
         n_left_out=n_left_out,
         train_is_audited=trained is not None and trained.digest == everything.digest,
     )
+    if seen_rows == "refuse":
+        _refuse_seen(subjects, setting)
     rows = AttackedRows(
         sample=found.sample,
         train_sample=None if trained is None else trained.sample,
@@ -252,6 +265,15 @@ def _ticks(progress: Progress | None, n_attacks: int) -> Iterator[Progress | Non
         yield None if progress is None else partial(tick, number)
 
 
+def _refuse_seen(subjects: list[Subject], setting: Setting) -> None:
+    for subject in subjects:
+        if setting.has_seen(subject.name):
+            raise ValueError(
+                f"X has rows that {subject.name} was fitted on: audit other rows, or pass seen_rows='flag' "
+                "to audit these with a warning"
+            )
+
+
 def _check_target(found: Survey) -> None:
     if found.sample.target is not None:
         check_target(found.sample.target)
@@ -261,6 +283,8 @@ def _check_options(options: dict[str, Any]) -> None:
     """Refuse invalid options before any row is read."""
     if options["attack"] not in STRENGTHS:
         raise ValueError(f"attack is {options['attack']!r}: choose one of {', '.join(map(repr, STRENGTHS))}")
+    if options["seen_rows"] not in ("flag", "refuse"):
+        raise ValueError(f"seen_rows is {options['seen_rows']!r}: choose 'flag' or 'refuse'")
     unknown = [family for family in options["attackers"] if family not in FAMILIES]
     if unknown or not options["attackers"]:
         raise ValueError(f"attackers has {unknown[:1] or 'none'}: choose from {', '.join(FAMILIES)}")

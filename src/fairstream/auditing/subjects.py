@@ -12,6 +12,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.row_marks import RowMarks
 from fairstream.moments import GroupMoments
 from fairstream.subspace.components import fair_components
 
@@ -26,7 +27,8 @@ class Subject:
     `components` (k x d) and `mean` are None if the embedding is not linear; `moments` holds the training
     moments if the estimator still has them; `encoding` says how table columns became features. `noise` holds
     the deviation of the noise that the model adds to each coordinate, None if it adds none. The first
-    `n_screened` rows of `unfair_basis` are features that were left out, each by itself.
+    `n_screened` rows of `unfair_basis` are features that were left out, each by itself. `row_marks`
+    recognises rows of the fit.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Subject:
     noise: FloatArray | None = None
     n_screened: int = 0
     is_guarded: bool = False
+    row_marks: RowMarks | None = None
 
     @property
     def orthonormal(self) -> bool:
@@ -235,6 +238,7 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         else None,
         n_screened=int(settings.get("n_screened", 0)) if single else 0,
         is_guarded=bool(settings.get("guard")),
+        row_marks=None if (marks := getattr(result, "row_marks", None)) is None else RowMarks(marks),
     )
 
 

@@ -81,6 +81,13 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
     show_default=True,
     help="Groups with fewer rows are left out.",
 )
+@click.option(
+    "--seen-rows",
+    type=click.Choice(["flag", "refuse"]),
+    default="flag",
+    show_default=True,
+    help="What to do if DATA has rows of the fit.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of sample, folds and attackers.")
 @click.option("--name", help="What the report calls MODEL; the name of its file by default.")
 @click.option("--title", default="Fairness audit", show_default=True, help="Heading of the report.")
@@ -98,6 +105,7 @@ def audit(
     attackers: tuple[str, ...],
     sample: int,
     min_group_size: int,
+    seen_rows: str,
     seed: int,
     name: str | None,
     title: str,
@@ -124,6 +132,7 @@ def audit(
             attackers=attackers or None,
             sample_rows=sample,
             min_group_size=min_group_size,
+            seen_rows=seen_rows,
             random_state=seed,
             title=title,
             announce=partial(say, err=True),

@@ -21,10 +21,15 @@ FloatArray = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class EmbeddingMoments:
-    """The moments of every embedding, by name, and each group's sum of |x - mu|^2."""
+    """The moments of every embedding, by name, and each group's sum of |x - mu|^2.
+
+    `recognised` counts, for models that keep marks, the rows that equal rows of the fit, and the rows of
+    which that can be told.
+    """
 
     moments: dict[str, GroupMoments]
     squares: dict[tuple[str, Hashable], float]
+    recognised: dict[str, tuple[int, int]]
 
 
 def embedding_moments(
@@ -36,6 +41,7 @@ def embedding_moments(
     """Read the source and return the moments of every embedding, of the reported groups only."""
     embedded: dict[str, GroupMoments] = {}
     squares: dict[tuple[str, Hashable], float] = {}
+    recognised: dict[str, tuple[int, int]] = {}
     for block in source:
         if block.n_rows == 0:
             continue
@@ -56,7 +62,11 @@ def embedding_moments(
             if subject.name not in embedded:
                 embedded[subject.name] = GroupMoments(Z.shape[1])
             embedded[subject.name].update(Z, columns)
-    return EmbeddingMoments(embedded, squares)
+            if subject.row_marks is not None:
+                hits, told = recognised.get(subject.name, (0, 0))
+                more_hits, more_told = subject.row_marks.recognised(X)
+                recognised[subject.name] = hits + more_hits, told + more_told
+    return EmbeddingMoments(embedded, squares, recognised)
 
 
 @dataclass(frozen=True)
