@@ -157,7 +157,8 @@ def _headline(report: Report, looks: Looks) -> str:
                 told = f"None of the {n_worse} embeddings hides {name} better than plain PCA does"
             else:
                 told = f"{n_worse} of {len(found)} embeddings hide {name} no better than plain PCA does"
-            said.append((-n_worse, f"{told}; {best.full(40)} hides it best, at AUC {auc.value:.3f}."))
+            told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}."
+            said.append((-n_worse, told))
     return " ".join(told for _, told in sorted(said, key=lambda one: one[0]))
 
 
@@ -180,7 +181,9 @@ def _answers(report: Report, looks: Looks) -> Iterator[Answer]:
         if len(found) == 1:
             yield Answer(raw.attribute, worst, worst, [found[0][1].sentence])
         elif len(by_answer) == 1:
-            yield Answer(raw.attribute, worst, f"{worst} for all {len(found)} embeddings", [])
+            yield Answer(
+                raw.attribute, worst, f"{worst} for {'every' if worst == 'holds' else 'any'} embedding", []
+            )
         else:
             says = [f"{summary.sentence(answer)}: {', '.join(named)}." for answer, named in by_answer.items()]
             told = f"{worst} for {len(by_answer[worst])} of {len(found)} embeddings"
@@ -356,9 +359,7 @@ def _decisions(report: Report, looks: Looks) -> Iterator[Part]:
         ]
     )
     for attribute, found in decided.items():
-        says = [
-            *_by_saying((look, summary.least_selected(one)) for look, one in found if len(one.groups) > 1)
-        ]
+        says = [*_by_saying((look, summary.four_fifths(one)) for look, one in found if len(one.groups) > 1)]
         small = found[0][1].n_suppressed_groups
         if small:
             says.append(f"Left out because they have too few rows: {small} group{'s' * (small != 1)}.")
