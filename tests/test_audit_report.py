@@ -245,13 +245,20 @@ def test_if_embeddings_are_many_the_headline_counts_those_that_are_no_better_tha
     assert many.answers[0].says == ["Does not hold: B, D, F, H.", "Holds: A, C, E, G."]
 
 
+def test_an_attribute_that_was_not_audited_cannot_be_told(report):
+    unaudited = dataclasses.replace(report.data.attributes[0], attribute="religion", groups={})
+    data = dataclasses.replace(report.data, attributes=(*report.data.attributes, unaudited))
+    *_, last = first_screen(dataclasses.replace(report, data=data)).answers
+    assert (last.attribute, last.told) == ("religion", "cannot tell")
+    assert "not audited" in last.says[0]
+    assert all(one.attribute != "religion" for one in first_screen(report).answers)
+
+
 def test_models_that_could_not_be_attacked_are_shown_without_numbers(report):
-    leaks = tuple(
-        dataclasses.replace(leak, attack=None, rounding=None, verdict=None) for leak in report.models[0].leaks
-    )
+    leaks = tuple(dataclasses.replace(leak, attack=None, rounding=None) for leak in report.models[0].leaks)
     models = (dataclasses.replace(report.models[0], leaks=leaks), *report.models[1:])
     odd = dataclasses.replace(report, models=models)
-    assert first_screen(odd).overview.rows[0][1] == Cell("–", "too few rows")
+    assert first_screen(odd).overview.rows[0][1] == Cell("–", "too few rows", "holds")
     assert "guarded PCA" in odd.to_html()
 
 

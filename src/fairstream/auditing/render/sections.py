@@ -188,6 +188,11 @@ def _answers(report: Report, looks: Looks) -> Iterator[Answer]:
             says = [f"{summary.sentence(answer)}: {', '.join(named)}." for answer, named in by_answer.items()]
             told = f"{worst} for {len(by_answer[worst])} of {len(found)} embeddings"
             yield Answer(raw.attribute, worst, told, says)
+    audited = [raw.attribute for raw in report.raw]
+    for one in report.data.attributes if report.limit is not None else ():
+        if one.attribute not in audited:
+            reason = "It was not audited: fewer than two of its groups are large enough to report."
+            yield Answer(one.attribute, "cannot tell", "cannot tell", [reason])
 
 
 def _attack(report: Report, looks: Looks) -> Iterator[Part]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fairstream.auditing.render.canvas import Series
@@ -270,16 +270,15 @@ def score_table(decided: Decided) -> Table:
 
 def calibration_table(decided: Decided) -> Table:
     """Return, for scores of about the same size, the share that is truly positive in every group."""
-    most = max(len(_edges(view)) for _, view in decided)
+    most = max(len(group.calibration) for _, view in decided for group in view.groups)
     rows: list[Row] = []
     for look, view in decided:
         for group in view.groups:
-            found = {
-                part.low: Cell(share(part.positive_rate.value), f"of {part.mean_score:.2f}")
+            parts = [
+                Cell(share(part.positive_rate.value), f"of {part.mean_score:.2f}")
                 for part in group.calibration
-            }
-            cells = [found.get(edge, Cell("–")) for edge in _edges(view)]
-            rows.append((look.name, group.group, *cells, *["–"] * (most - len(cells))))
+            ]
+            rows.append((look.name, group.group, *parts, *["–"] * (most - len(parts))))
     header = ("embedding", "group", *(f"part {number}" for number in range(1, most + 1)))
     title = f"Calibration by {shown(decided[0][1].attribute, 60)}: truly positive, of a mean score"
     return Table(title, header, rows if most else [], 2)
@@ -367,10 +366,6 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value + 0.0:.3g}"  # never "-0"
 
 
-def _edges(view: AttributeDecisions) -> list[float]:
-    return sorted({part.low for group in view.groups for part in group.calibration})
-
-
 def _model_cell(model: ModelReport, look: Series) -> Cell:
     kept = f"{model.n_components} component{'s' * (model.n_components != 1)}"
     removed = f", {model.n_removed} removed" if model.n_removed else ""
@@ -383,10 +378,9 @@ def _task_cell(task: TaskScore | None) -> Cell:
 
 def _leak_cell(model: ModelReport, attribute: str) -> Cell:
     leak = next((leak for leak in model.leaks if leak.attribute == attribute), None)
-    if leak is None or leak.attack is None:
-        return Cell("–", "too few rows")
-    cell = _estimate(leak.attack.strongest.auc)
-    return cell if leak.verdict is None else Cell(cell.value, cell.beside, leak.verdict.answer)
+    auc = None if leak is None or leak.attack is None else leak.attack.strongest.auc
+    cell = Cell("–", "too few rows") if auc is None else _estimate(auc)
+    return cell if leak is None or leak.verdict is None else replace(cell, verdict=leak.verdict.answer)
 
 
 def _estimate(value: Estimate | None, form: str = ".3f") -> Cell:
