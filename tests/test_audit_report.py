@@ -133,6 +133,7 @@ def test_the_page_is_self_contained_and_escapes_everything(hostile):
     assert page.count("<script>") == 1  # ours
     assert "document.title=" not in re.sub(r"(&lt;script&gt;|onerror=)document.title=", "", page)
     assert "<img" not in page
+    assert "unsafe-inline" not in page
     assert re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?+(?![#x])[^\s>]""", page) == []
     assert "http://" not in page
     assert "https://" not in page
