@@ -56,7 +56,7 @@ def overview_table(report: Report, looks: Sequence[tuple[ModelReport, Series]]) 
     """Return one row per embedding: the strongest attacker of every attribute, what is kept, the task."""
     attributes = [raw.attribute for raw in report.raw]
     has_task = any(model.task is not None for model in report.models)
-    header = ["embedding", *(f"AUC of {shown(attribute, 40)}" for attribute in attributes)]
+    header = ["embedding", *(f"AUC of {shown(attribute, 28)}" for attribute in attributes)]
     header += ["variance kept"] + ["task score (AUC)"] * has_task
     rows: list[Row] = []
     for model, look in sorted(looks, key=lambda pair: pair[0].role == "control"):
