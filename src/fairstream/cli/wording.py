@@ -128,6 +128,9 @@ RULES = (
     Rule(r"client is ", "--workers is ", "the number of workers is "),
     # Audits
     Rule(r"raise sample_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"pass seen_rows='flag'", "pass --seen-rows flag", "let them be flagged"),
+    Rule(r"^intersections (has|are)", r"--intersections \1", r"intersections \1"),
+    Rule(r"pass y too", "pass --target too", "give a target too"),
     Rule(r"leave y out", "leave --target out", "leave the target out"),
     Rule(r"^y (has|is)", r"--target \1", r"the target \1"),
     # What only Python can do

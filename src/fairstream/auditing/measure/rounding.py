@@ -12,6 +12,7 @@ have by chance, nothing is attacked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.attackers import FOREST
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
+from fairstream.auditing.measure.probes import one_thread
 from fairstream.auditing.report import Estimate, RoundingLeak
 
 FloatArray = NDArray[np.floating[Any]]
@@ -68,10 +70,10 @@ def rounding_leak(
     if affected < FEW:
         return RoundingLeak(None, None, None, False, features, affected)
     rng = np.random.default_rng(seed)
-    before = _forest(Z, codes, fit, seed)
-    after = _forest(
-        _with_noise(Z, rng), codes, None if fit is None else (_with_noise(fit[0], rng), fit[1]), seed
-    )
+    noisy = _with_noise(Z, rng), None if fit is None else (_with_noise(fit[0], rng), fit[1])
+    with one_thread(), ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(_forest, rows, codes, to_fit, seed) for rows, to_fit in ((Z, fit), noisy)]
+        before, after = (future.result() for future in both)
     # On the same rows: noise that both share cancels.
     parts = [(a - b, of_a - of_b) for (a, of_a), (b, of_b) in zip(before, after, strict=True)]
     drop = _over_folds(parts, level, lowest=-1.0)
