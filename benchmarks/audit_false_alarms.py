@@ -12,6 +12,7 @@ beside this script.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -43,12 +44,20 @@ def run(seed: int, n_rows: int, strength: str) -> tuple[float, bool, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--rows", type=int, default=300, help="rows to fit on, and as many to score")
+    parser.add_argument("--rows", type=int, default=200, help="rows to fit on, and as many to score")
     parser.add_argument("--strength", default="standard")
     parser.add_argument("--store", action="store_true", help=f"write {RESULTS.name}")
     arguments = parser.parse_args()
     started = time.process_time()
-    found = [run(seed, arguments.rows, arguments.strength) for seed in range(arguments.runs)]
+    found = []
+    for seed in range(arguments.runs):
+        found.append(run(seed, arguments.rows, arguments.strength))
+        if len(found) % 20 == 0:
+            print(
+                f"{sum(alarm for _, alarm, _ in found)} alarms in {len(found)} runs",
+                file=sys.stderr,
+                flush=True,
+            )
     alarms = sum(alarm for _, alarm, _ in found)
     above = sum(alarm and auc > 0.5 for auc, alarm, _ in found)
     rising = sum(trend == "rising" for _, _, trend in found)

@@ -278,7 +278,7 @@ def test_exit_codes_tell_errors_apart_and_are_documented(table, monkeypatch, err
     fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
     assert "Traceback" not in run(*fit, code=code).output
     documented = re.findall(r"^\| (\d+) \|", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)
-    assert documented == ["0", "1", "2", "74", "130", "143"]
+    assert documented == ["0", "1", "2", "3", "4", "74", "130", "143"]
 
 
 def test_a_full_disk_behind_another_error_is_still_a_full_disk(table, monkeypatch):

@@ -78,8 +78,8 @@ def floors(
             )
         shares = scores.shares[known]
         columns = shares[:, 1:] if shares.shape[1] == 2 else shares
-        found = attack(columns, groups, families=["linear", "quadratic"], level=level, seed=seed)
-        score = found.strongest.auc
+        families = ["linear", "quadratic"]  # enough for one column
+        score = attack(columns, groups, families=families, level=level, seed=seed).strongest.auc
     return Floors(
         attribute=attribute,
         guessing=CHANCE_AUC,

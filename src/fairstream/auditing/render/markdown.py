@@ -41,7 +41,7 @@ def _part(part: Part) -> Iterator[str]:
     for line in part.says:
         yield from ("", _escape(line))
     if part.table is not None:
-        yield from ("", f"**{_escape(part.table.title)}**", "", *_table(part.table))
+        yield from ("", f"#### {_escape(part.table.title)}", "", *_table(part.table))
     if part.code:
         # Indented code has no closing mark that the code itself could contain.
         yield from ("", *(f"    {line}" for line in part.code.splitlines()))

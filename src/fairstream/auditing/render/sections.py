@@ -26,6 +26,7 @@ from fairstream.auditing.report import AttributeDecisions, ModelReport, Report
 
 N_WEIGHTS = 6
 FEW = 4  # if there are more models, sentences call them by their letters
+HEADLINED = 2  # if there are more, the headline counts them
 OPEN_ROWS = 24  # tables with more rows are folded away until someone asks for them
 SIGN_OFF = ("Name", "Role", "Date", "Signature")
 
@@ -138,7 +139,7 @@ def looks(report: Report) -> Looks:
 
 def _headline(report: Report, looks: Looks) -> str:
     """Return the report's headline; of many models, how many are no better than plain PCA."""
-    if sum(model.role == "model" for model in report.models) <= FEW:
+    if sum(model.role == "model" for model in report.models) <= HEADLINED:
         return summary.with_short_names(report, report.headline)
     said = []
     for raw in report.raw:
@@ -156,7 +157,8 @@ def _headline(report: Report, looks: Looks) -> str:
                 told = f"None of the {n_worse} embeddings hides {name} better than plain PCA does"
             else:
                 told = f"{n_worse} of {len(found)} embeddings hide {name} no better than plain PCA does"
-            said.append((-n_worse, f"{told}; {best.full(40)} hides it best, at AUC {auc.value:.3f}."))
+            told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}."
+            said.append((-n_worse, told))
     return " ".join(told for _, told in sorted(said, key=lambda one: one[0]))
 
 
@@ -179,11 +181,18 @@ def _answers(report: Report, looks: Looks) -> Iterator[Answer]:
         if len(found) == 1:
             yield Answer(raw.attribute, worst, worst, [found[0][1].sentence])
         elif len(by_answer) == 1:
-            yield Answer(raw.attribute, worst, f"{worst} for all {len(found)} embeddings", [])
+            yield Answer(
+                raw.attribute, worst, f"{worst} for {'every' if worst == 'holds' else 'any'} embedding", []
+            )
         else:
             says = [f"{summary.sentence(answer)}: {', '.join(named)}." for answer, named in by_answer.items()]
             told = f"{worst} for {len(by_answer[worst])} of {len(found)} embeddings"
             yield Answer(raw.attribute, worst, told, says)
+    audited = [raw.attribute for raw in report.raw]
+    for one in report.data.attributes if report.limit is not None else ():
+        if one.attribute not in audited:
+            reason = "It was not audited: fewer than two of its groups are large enough to report."
+            yield Answer(one.attribute, "cannot tell", "cannot tell", [reason])
 
 
 def _attack(report: Report, looks: Looks) -> Iterator[Part]:
@@ -355,9 +364,7 @@ def _decisions(report: Report, looks: Looks) -> Iterator[Part]:
         ]
     )
     for attribute, found in decided.items():
-        says = [
-            *_by_saying((look, summary.least_selected(one)) for look, one in found if len(one.groups) > 1)
-        ]
+        says = [*_by_saying((look, summary.four_fifths(one)) for look, one in found if len(one.groups) > 1)]
         small = found[0][1].n_suppressed_groups
         if small:
             says.append(f"Left out because they have too few rows: {small} group{'s' * (small != 1)}.")

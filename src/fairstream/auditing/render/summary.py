@@ -34,11 +34,6 @@ ATTACKERS = {
     "network": "a neural network",
 }
 ANSWERS = ("does not hold", "cannot tell", "holds")
-FOUR_FIFTHS = {
-    "below": "below four fifths",
-    "cannot tell": "these rows cannot tell whether that is below four fifths",
-    "not below": "not below four fifths",
-}
 NOISE_LEVEL = 0.05  # p-values from here on say that the groups may not differ at all
 
 
@@ -117,15 +112,17 @@ def rows_sentence(attacks: Sequence[AttackResult]) -> str:
     return said
 
 
-def least_selected(decided: AttributeDecisions) -> str:
-    """Say which group is selected least often, and how that compares with four fifths."""
-    least = min(decided.groups, key=lambda group: group.selection_ratio.value)
-    ratio = least.selection_ratio
-    return (
-        f"{shown(least.group)} is selected least often, at {ratio.value:.2f} ({ratio.low:.2f} to "
-        f"{ratio.high:.2f}) times the rate of the group selected most often: "
-        f"{FOUR_FIFTHS[least.four_fifths]}."
-    )
+def four_fifths(decided: AttributeDecisions) -> str:
+    """Say which groups are selected at less than four fifths of the highest rate, and which may be."""
+    most = max(decided.groups, key=lambda group: group.selection_rate.value)
+    below = [
+        f"{shown(group.group)} at {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+        for group in decided.groups
+        if group.four_fifths == "below" and (ratio := group.selection_ratio)
+    ]
+    unclear = [shown(group.group) for group in decided.groups if group.four_fifths == "cannot tell"]
+    said = f"below four fifths of the rate of {shown(most.group)}: {', '.join(below) or 'no group'}."
+    return said + (f" These rows cannot tell for {', '.join(unclear)}." if unclear else "")
 
 
 def decision_rule(view: DecisionView) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fairstream.auditing.render.canvas import Series
@@ -56,7 +56,7 @@ def overview_table(report: Report, looks: Sequence[tuple[ModelReport, Series]]) 
     """Return one row per embedding: the strongest attacker of every attribute, what is kept, the task."""
     attributes = [raw.attribute for raw in report.raw]
     has_task = any(model.task is not None for model in report.models)
-    header = ["embedding", *(f"AUC of {shown(attribute, 40)}" for attribute in attributes)]
+    header = ["embedding", *(f"AUC of {shown(attribute, 28)}" for attribute in attributes)]
     header += ["variance kept"] + ["task score (AUC)"] * has_task
     rows: list[Row] = []
     for model, look in sorted(looks, key=lambda pair: pair[0].role == "control"):
@@ -270,16 +270,15 @@ def score_table(decided: Decided) -> Table:
 
 def calibration_table(decided: Decided) -> Table:
     """Return, for scores of about the same size, the share that is truly positive in every group."""
-    most = max(len(_edges(view)) for _, view in decided)
+    most = max(len(group.calibration) for _, view in decided for group in view.groups)
     rows: list[Row] = []
     for look, view in decided:
         for group in view.groups:
-            found = {
-                part.low: Cell(share(part.positive_rate.value), f"of {part.mean_score:.2f}")
+            parts = [
+                Cell(share(part.positive_rate.value), f"of {part.mean_score:.2f}")
                 for part in group.calibration
-            }
-            cells = [found.get(edge, Cell("–")) for edge in _edges(view)]
-            rows.append((look.name, group.group, *cells, *["–"] * (most - len(cells))))
+            ]
+            rows.append((look.name, group.group, *parts, *["–"] * (most - len(parts))))
     header = ("embedding", "group", *(f"part {number}" for number in range(1, most + 1)))
     title = f"Calibration by {shown(decided[0][1].attribute, 60)}: truly positive, of a mean score"
     return Table(title, header, rows if most else [], 2)
@@ -337,6 +336,10 @@ def reproduce_table(report: Report) -> Table:
         settings = ", ".join(f"{name}={_value(value)}" for name, value in model.parameters.items())
         rows.append((f"{clipped(model.name, 60)}: model", f"{model.kind}({settings}){fitted}"))
         rows.append((f"{clipped(model.name, 60)}: digest (SHA-256)", model.digest))
+        if model.seen_share is not None:
+            seen = model.seen_share
+            told = f"about {seen.value:.1%} ({seen.low:.1%} to {seen.high:.1%}) of the audited rows"
+            rows.append((f"{clipped(model.name, 60)}: rows of the fit", told))
     return Table("The audit and its inputs", ("what", "value"), rows, 1, (1,))
 
 
@@ -360,11 +363,7 @@ def share(value: float | None) -> str:
 
 def number(value: float | None) -> str:
     """Write a number with three significant digits, a dash for none."""
-    return "–" if value is None else f"{value:.3g}"
-
-
-def _edges(view: AttributeDecisions) -> list[float]:
-    return sorted({part.low for group in view.groups for part in group.calibration})
+    return "–" if value is None else f"{value + 0.0:.3g}"  # never "-0"
 
 
 def _model_cell(model: ModelReport, look: Series) -> Cell:
@@ -379,10 +378,9 @@ def _task_cell(task: TaskScore | None) -> Cell:
 
 def _leak_cell(model: ModelReport, attribute: str) -> Cell:
     leak = next((leak for leak in model.leaks if leak.attribute == attribute), None)
-    if leak is None or leak.attack is None:
-        return Cell("–", "too few rows")
-    cell = _estimate(leak.attack.strongest.auc)
-    return cell if leak.verdict is None else Cell(cell.value, cell.beside, leak.verdict.answer)
+    auc = None if leak is None or leak.attack is None else leak.attack.strongest.auc
+    cell = Cell("–", "too few rows") if auc is None else _estimate(auc)
+    return cell if leak is None or leak.verdict is None else replace(cell, verdict=leak.verdict.answer)
 
 
 def _estimate(value: Estimate | None, form: str = ".3f") -> Cell:
