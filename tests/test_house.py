@@ -170,7 +170,7 @@ def test_the_walk_from_a_parquet_file_to_a_report_is_that_of_a_real_run(tmp_path
     pq.write_table(pa.table(columns), data)
     described = ["-s", "sex", "--target", "hired"]
     fitted = files_called(["fit", data, *described, "-k", 2, "-o", model])
-    audited = files_called(["audit", model, data, *described, "--probe", "linear", "--html", page])
+    audited = files_called(["audit", model, data, *described, "--attacker", "linear", "--html", page])
 
     steps = steps_of_the_walk()
     audit_from = next(number for number, step in enumerate(steps) if step[0] == "cli/auditing.py")
