@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +137,9 @@ def test_the_guide_for_contributors_shows_every_room():
 def files_called(arguments):
     """The files of the package in the order in which a command first calls a function of theirs."""
     from fairstream.cli import main
+    from fairstream.cli.commands import COMMANDS
 
+    import_module(f"fairstream.cli.{COMMANDS[arguments[0]][0]}")  # what is called on import is no step
     called = {}
 
     def note(frame, event, _):  # at every call, so as little as possible is done here
@@ -170,7 +173,8 @@ def test_the_walk_from_a_parquet_file_to_a_report_is_that_of_a_real_run(tmp_path
     pq.write_table(pa.table(columns), data)
     described = ["-s", "sex", "--target", "hired"]
     fitted = files_called(["fit", data, *described, "-k", 2, "-o", model])
-    audited = files_called(["audit", model, data, *described, "--attacker", "linear", "--html", page])
+    written = ["--html", page, "--markdown", tmp_path / "page.md"]
+    audited = files_called(["audit", model, data, *described, "--attacker", "linear", *written])
 
     steps = steps_of_the_walk()
     audit_from = next(number for number, step in enumerate(steps) if step[0] == "cli/auditing.py")
