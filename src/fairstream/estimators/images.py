@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from fairstream.data.blocks import Matrix
@@ -39,8 +39,8 @@ class FairImagePCA(FairStreamingPCA):
     channels : {"separate", "joint"}, default "separate"
         "separate" is the paper's: a model per channel. "joint" makes one model of all channels as one long
         vector, the same as `FairStreamingPCA`, and ignores `n_channels`.
-    n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, min_group_size, \
-    random_state
+    n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, \
+    sensitive_columns, min_group_size, random_state
         Of every channel's `FairStreamingPCA`.
 
     Attributes
@@ -97,6 +97,7 @@ class FairImagePCA(FairStreamingPCA):
         step_rows: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
+        sensitive_columns: str | Sequence[str] | None = None,
         min_group_size: int = MIN_GROUP_SIZE,
         screen: Screen = None,
         guard: float = 0.0,
@@ -117,6 +118,7 @@ class FairImagePCA(FairStreamingPCA):
             step_rows=step_rows,
             power_steps=power_steps,
             on_empty_group=on_empty_group,
+            sensitive_columns=sensitive_columns,
             min_group_size=min_group_size,
             screen=screen,
             guard=guard,
@@ -134,7 +136,7 @@ class FairImagePCA(FairStreamingPCA):
 
     def empty_learner(self, X: Matrix, groups: Groups | None) -> ChannelLearner:
         """Return an empty learner for each channel of rows like these."""
-        parameters, columns = self.get_params(deep=False), side_by_side(self._widths(X.shape[1]))
+        parameters, columns = self.settings(), side_by_side(self._widths(X.shape[1]))
         return ChannelLearner([new_learner(parameters, channel_columns(X, of), groups) for of in columns])
 
     def stored_learner(self, header: Header, arrays: Arrays) -> ChannelLearner:
@@ -196,7 +198,7 @@ class FairImagePCA(FairStreamingPCA):
         shared = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name not in ("n_channels", "channels")
+            if name not in ("n_channels", "channels", "sensitive_columns")  # a channel has no such columns
         }
         return tuple(FairStreamingPCA(**shared).adopt(one) for one in self.learner_.copy().learners)
 

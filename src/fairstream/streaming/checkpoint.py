@@ -172,7 +172,7 @@ class Keeper:
             )
         parameters = now.get_params(deep=False)
         for parameter, value in then.get_params(deep=False).items():
-            if value != parameters[parameter]:
+            if _as_stored(value) != _as_stored(parameters[parameter]):
                 raise ValueError(
                     f"{parameter} is {parameters[parameter]!r}, the checkpoint {name} was written with "
                     f"{value!r}: resume with that, or begin anew in another folder"
@@ -189,6 +189,11 @@ class Keeper:
                 f"the source has {source.n_features} features, the checkpoint {name} has "
                 f"{then.n_features_in_}: it belongs to other data"
             )
+
+
+def _as_stored(value: Any) -> Any:
+    """Return a parameter with tuples as lists: a file does not tell them apart."""
+    return [*map(_as_stored, value)] if isinstance(value, list | tuple) else value
 
 
 class CheckpointFolder:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, BlockSource, Matrix
+from fairstream.data.blocks import Block, BlockSource, Matrix, is_source
 from fairstream.data.cutting import cut_block
 from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
@@ -112,7 +112,7 @@ def fit_source(
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
-    check_parameters(estimator.get_params(deep=False))
+    check_parameters(estimator.settings())
     on_cluster = client is not None or comes_from_dask(source)
     if on_cluster and every is not None:
         raise ValueError(
@@ -122,7 +122,7 @@ def fit_source(
         raise ValueError(
             f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
         )
-    if checkpoint is not None and not on_cluster and reads_whole_steps(estimator.get_params(deep=False)):
+    if checkpoint is not None and not on_cluster and reads_whole_steps(estimator.settings()):
         raise ValueError("checkpoint holds a place in a single pass: give step_rows=(b, B), or leave it out")
     if checkpoint is not None and (estimator.guard or estimator.sample):
         raise ValueError(
@@ -136,7 +136,8 @@ def fit_source(
 
             learner = learned_on_cluster(source, estimator, client, partition_rows, keeper, progress)
         else:
-            source = open_source(source)  # a table may be read once here: not before the folder is ours
+            # A table may be read once here: not before the folder is ours.
+            source = source if is_source(source) else open_source(source, **estimator.roles())
             estimator.check_source(source)
             if keeper is None:
                 with_target = bool(estimator.keep_target)
