@@ -12,6 +12,7 @@ PUBLIC = {
     "Block",
     "BlockSource",
     "ChannelSubspaces",
+    "FairEraser",
     "FairImagePCA",
     "FairPowerMethod",
     "FairStreamingPCA",

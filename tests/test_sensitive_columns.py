@@ -165,5 +165,5 @@ def test_a_checkpoint_with_named_columns_resumes(people, tmp_path, form):
     fit_source(source, **named, checkpoint=tmp_path)
     resumed = fit_source(source, **named, checkpoint=tmp_path, resume=True)
     assert resumed.n_samples_seen_ == 300
-    with pytest.raises(ValueError, match="sensitive_columns is 'sex', the checkpoint .* was written with"):
+    with pytest.raises(ValueError, match=r"sensitive_columns is 'sex', the checkpoint .* was written with"):
         fit_source(source, n_components=2, sensitive_columns="sex", checkpoint=tmp_path, resume=True)

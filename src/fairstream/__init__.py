@@ -9,6 +9,7 @@ from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
+from fairstream.estimators.eraser import FairEraser
 from fairstream.estimators.images import FairImagePCA
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import load
@@ -27,6 +28,7 @@ __all__ = [
     "Block",
     "BlockSource",
     "ChannelSubspaces",
+    "FairEraser",
     "FairImagePCA",
     "FairPowerMethod",
     "FairStreamingPCA",

@@ -128,7 +128,7 @@ def check_numbers(X: Any) -> None:
         raise ValueError(f"column {name!r} of X holds {what} ({value!r}): {MIXED}")
 
 
-def like(rows: FloatArray, given: Any, names: Sequence[str]) -> Any:
+def like(rows: FloatArray, given: Any, names: Sequence[str] | None = None) -> Any:
     """Return rows as the kind of frame that was given, with its index; as they are if none was.
 
     Parameters
@@ -136,8 +136,8 @@ def like(rows: FloatArray, given: Any, names: Sequence[str]) -> Any:
     rows : array (n, width)
     given : frame or anything else
         What the rows were computed from, n rows of it.
-    names : sequence of str
-        Of the columns, if a frame is returned.
+    names : sequence of str, optional
+        Of the columns, if a frame is returned; by default those of the frame that was given.
 
     Examples
     --------
@@ -151,7 +151,9 @@ def like(rows: FloatArray, given: Any, names: Sequence[str]) -> Any:
     if frame is None:
         return rows
     namespace = nw.get_native_namespace(frame)
-    made: Any = nw.from_numpy(rows, [*map(str, names)], native_namespace=namespace).to_native()
+    made: Any = nw.from_numpy(
+        rows, [*map(str, frame.columns if names is None else names)], native_namespace=namespace
+    ).to_native()
     if (index := nw.maybe_get_index(frame)) is not None:
         made.index = index
     return made

@@ -8,17 +8,21 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import Matrix
+from fairstream.data.blocks import Matrix, take_rows
+from fairstream.data.cutting import default_block_size, row_ranges
 from fairstream.data.frames import check_numbers, column_names, take_out, without
+from fairstream.data.given import Given
 from fairstream.data.groups import Groups, encode_groups
 from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import row_level_caution, warn_of_row_level
+from fairstream.data.tensors import TensorRows
 from fairstream.estimators.learner import (
     Learner,
     check_parameters,
@@ -68,7 +72,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
         Parameters
         ----------
-        X : array, frame or sparse matrix (n, d)
+        X : array, frame, tensor or sparse matrix (n, d)
         y : array (n,), optional
             A target to keep with `keep_target`: numbers or booleans, or two classes. Otherwise ignored.
         sensitive_features : list, array, Series, frame or dict
@@ -86,7 +90,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         with self._unchanged_on_error():
             X, groups, sample_weight = self._checked_rows(X, sensitive_features, sample_weight, reset=True)
             learner = self.new_learner(X, groups)
-            learner.fit(X, groups, sample_weight, self._target(y, X))
+            _learn(learner, X, groups, sample_weight, self._target(y, X))
             self.adopt(learner, solve=True)
         return self
 
@@ -106,7 +110,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             )
             learner = self.learner_.copy() if started else self.new_learner(X, groups)
             self._check_labelled(learner, groups)
-            learner.update(X, groups, sample_weight, self._target(y, X))
+            for part in _parts(X, groups, sample_weight, self._target(y, X)):
+                learner.update(*part)
             self._learner, self._subspace = learner, None
         return self
 
@@ -136,13 +141,25 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     # Using ------------------------------------------------------------------------------------------
 
-    def erase(self, X: Any) -> FloatArray:
+    def erase(self, X: Any, *, axis: int | None = None) -> Any:
         """Return X, n x d, without its part in the unfair subspace, with `dither` if that is set.
 
         A guarded model has no such part: what comes back are the rows that its k scores stand for.
+
+        Parameters
+        ----------
+        X : array, frame, tensor or sparse matrix (n, d)
+        axis : int, optional
+            The axis of an array or tensor that holds the features, if it has not two axes.
+
+        Returns
+        -------
+        array, frame or tensor
+            The kind that X is: a frame with its index and columns, a tensor on its device and of its type.
         """
         check_is_fitted(self)
-        return self.subspace_.erase(self._rows_of(X), **self._dither())
+        given = self._given(X, axis)
+        return given.back(self.subspace_.erase(self._checked(given.rows), **self._dither()))
 
     # Files ------------------------------------------------------------------------------------------
 
@@ -330,13 +347,24 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             self.__dict__ = before
             raise
 
-    def _rows_of(self, X: Any, *, reset: bool = False) -> Any:
-        """Return checked features: X without its sensitive columns, a frame as an array."""
-        if self.sensitive_columns is not None and not reset:
-            X = without(X, column_names(self.sensitive_columns, "sensitive_columns"))
+    def _given(self, X: Any, axis: int | None = None) -> Given:
+        """Return what was passed, without its sensitive columns."""
+        named = self.sensitive_columns
+        return Given(X if named is None else without(X, column_names(named, "sensitive_columns")), axis)
+
+    def _checked(self, X: Any, *, reset: bool = False) -> Any:
+        """Return features as scikit-learn checks them, a frame as an array."""
         check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
         check_numbers(X)  # before scikit-learn, which names no column
-        return validate_data(self, X, accept_sparse=("csr", "csc"), dtype="numeric", reset=reset)
+        # Rows that are fetched block by block are checked block by block.
+        options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
+        options = {"skip_check_array": True} if isinstance(X, TensorRows) else options
+        return validate_data(self, X, reset=reset, **options)
+
+    def _wraps_output(self) -> bool:
+        """Whether scikit-learn turns what `transform` returns into a frame, as `set_output` told it to."""
+        own = getattr(self, "_sklearn_output_config", {}).get("transform")
+        return (own or get_config()["transform_output"]) != "default"
 
     def _dither(self) -> dict[str, Any]:
         return {"dither": self.dither, "key": self.dither_key} if self.dither else {}
@@ -366,7 +394,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 )
             names = column_names(self.sensitive_columns, "sensitive_columns")
             X, sensitive_features = take_out(X, names, "sensitive_columns")
-        X = self._rows_of(X, reset=reset)
+        X = self._checked(Given(X).rows, reset=reset)
         groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
         return X, groups, sample_weight
 
@@ -385,3 +413,30 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                     f"sensitive_columns names {name!r}, the rows come with the attributes {known}: open the "
                     "source with sensitive_features=sensitive_columns"
                 )
+
+
+def _learn(learner: Learner, X: Matrix, groups: Groups | None, sample_weight: Any, target: Any) -> None:
+    """Let a new learner take in all rows, a tensor's block by block."""
+    if not isinstance(X, TensorRows):
+        learner.fit(X, groups, sample_weight, target)
+        return
+    for _ in range(learner.passes):
+        for part in _parts(X, groups, sample_weight, target):
+            learner.update(*part)
+        learner.end_step()
+
+
+def _parts(X: Matrix, groups: Groups | None, sample_weight: Any, target: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with their groups, weights and targets: all of them, or a tensor's block by block."""
+    if not isinstance(X, TensorRows):
+        yield X, groups, sample_weight, target
+        return
+    weights = None if sample_weight is None else np.asarray(sample_weight)
+    size = default_block_size(X.shape[1] * X.dtype.itemsize)
+    for rows in (slice(start, stop) for start, stop in row_ranges(len(X), size)):
+        yield (
+            X[rows],
+            None if groups is None else take_rows(groups, rows),
+            None if weights is None else weights[rows],
+            None if target is None else target[rows],
+        )

@@ -175,15 +175,31 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
 
     # Using ------------------------------------------------------------------------------------------
 
-    def transform(self, X: Any) -> FloatArray:
-        """Return the fair coordinates of X, n x k, with `dither` if that is set."""
-        check_is_fitted(self)
-        return self.subspace_.embed(self._rows_of(X), **self._dither())
+    def transform(self, X: Any, *, axis: int | None = None) -> Any:
+        """Return the fair coordinates of X, n x k, with `dither` if that is set.
 
-    def inverse_transform(self, Z: Any) -> FloatArray:
-        """Return the rows, n x d, that fair coordinates stand for."""
+        Parameters
+        ----------
+        X : array, frame, tensor or sparse matrix (n, d)
+        axis : int, optional
+            The axis of an array or tensor that holds the features, if it has not two axes: -1 for tokens of
+            shape (texts, places, d).
+
+        Returns
+        -------
+        array, frame or tensor
+            The kind that X is, unless `set_output` asks for another: a frame with its index, a tensor on its
+            device and of its type.
+        """
         check_is_fitted(self)
-        return self.subspace_.reconstruct(np.asarray(Z))
+        given = self._given(X, axis)
+        Z = self.subspace_.embed(self._checked(given.rows), **self._dither())
+        return Z if self._wraps_output() else given.back(Z, self.get_feature_names_out())
+
+    def inverse_transform(self, Z: Any, *, axis: int | None = None) -> Any:
+        """Return the rows, n x d, that fair coordinates stand for, as the kind that Z is."""
+        check_is_fitted(self)
+        return self.subspace_.reconstruct(Z, axis=axis)
 
     # What was learned -------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Matrix
+from fairstream.data.given import Given
 from fairstream.data.groups import label_order
 from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
@@ -139,19 +140,73 @@ class FairSubspace(Storable):
         """Whether the components were chosen against a nonlinear adversary."""
         return bool(self.parameters.get("guard"))
 
-    def embed(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
-        """Return the fair coordinates (X - mean) V, n x k.
+    @property
+    def is_whitened(self) -> bool:
+        """Whether `embed` divides every coordinate by its deviation."""
+        return bool(self.parameters.get("whiten"))
+
+    @property
+    def scale(self) -> FloatArray:
+        """What `embed` divides the coordinates by: their deviations if it whitens, else ones."""
+        if not self.is_whitened:
+            return np.ones_like(self.explained_variance)
+        # A component without variance would divide by zero.
+        return np.maximum(np.sqrt(self.explained_variance), np.finfo(self.explained_variance.dtype).eps)
+
+    def embed(self, X: Matrix, *, axis: int | None = None, dither: float = 0.0, key: DitherKey = None) -> Any:
+        """Return the fair coordinates (X - mean) V, n x k, of unit variance if the model whitens.
 
         Parameters
         ----------
-        X : array, frame or sparse matrix (n, d)
+        X : array, frame, tensor or sparse matrix (n, d)
             Finite numbers.
+        axis : int, optional
+            The axis of an array or tensor that holds the features, if it has not two axes: -1 for tokens of
+            shape (texts, places, d). The others keep their place in what is returned.
         dither : float
             Add noise of this share of each score's deviation; the same row gets the same noise.
         key : bytes or path, optional
             Secret key of the noise, or a file that holds it; by default the environment variable
             FAIRSTREAM_DITHER_KEY.
+
+        Returns
+        -------
+        array, frame or tensor
+            The kind that X is. Float32 and float64 keep their type, and so do all floats of a tensor.
         """
+        given = Given(X, axis)
+        return given.back(self._embedded(given.rows, dither, key), self.component_names)
+
+    def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
+        """Return the rows Z V' + mean, n x d, that the coordinates stand for, as the kind that Z is."""
+        given = Given(Z, axis)
+        names = self.feature_names or [f"feature_{j}" for j in range(self.n_features)]
+        return given.back(self._reconstructed(given.rows), names)
+
+    def erase(self, X: Matrix, *, axis: int | None = None, dither: float = 0.0, key: DitherKey = None) -> Any:
+        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
+
+        Parameters and what is returned as in `embed`; sparse input comes out dense. Here dither is a share of
+        the root of the mean variance of a feature. A guarded model hides groups in its k scores only, so it
+        returns the rows that these stand for, with a warning.
+        """
+        given = Given(X, axis)
+        if self.is_guarded:
+            warnings.warn(
+                f"a guarded model hides groups in its {self.n_components} scores only: erase returns the "
+                "rows that these stand for",
+                FairstreamWarning,
+                stacklevel=2,
+            )
+            return given.back(self._reconstructed(self._embedded(given.rows, dither, key)))
+        return given.back(self._erased(given.rows, dither, key))
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        """Names of the columns of an embedding."""
+        return tuple(f"component_{j}" for j in range(self.n_components))
+
+    def _embedded(self, X: Matrix, dither: float, key: DitherKey) -> FloatArray:
         check_dither(dither)
         X, V = self._checked(X), self.components.T
         if sp.issparse(X):
@@ -160,30 +215,17 @@ class FairSubspace(Storable):
             Z = _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
         if dither:
             Z += dithering(X, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
+        if self.is_whitened:
+            Z /= self.scale.astype(Z.dtype)
         return Z
 
-    def reconstruct(self, Z: FloatArray) -> FloatArray:
-        """Return the rows Z V' + mean, n x d, that the coordinates stand for."""
-        Z = checked_matrix(Z, self.n_components, name="Z", sparse=False)
+    def _reconstructed(self, Z: Matrix) -> FloatArray:
+        Z = np.asarray(checked_matrix(Z, self.n_components, name="Z", sparse=False))
         check_finite(Z, "Z")
-        rows: FloatArray = Z @ self.components + self.mean
+        rows: FloatArray = (Z * self.scale if self.is_whitened else Z) @ self.components + self.mean
         return rows
 
-    def erase(self, X: Matrix, *, dither: float = 0.0, key: DitherKey = None) -> FloatArray:
-        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
-
-        X, dither and key as in `embed`; sparse input comes out dense. Here dither is a share of the root of
-        the mean variance of a feature. A guarded model hides groups in its k scores only, so it returns the
-        rows that these stand for, with a warning.
-        """
-        if self.is_guarded:
-            warnings.warn(
-                f"a guarded model hides groups in its {self.n_components} scores only: erase returns the "
-                "rows that these stand for",
-                FairstreamWarning,
-                stacklevel=2,
-            )
-            return self.reconstruct(self.embed(X, dither=dither, key=key))
+    def _erased(self, X: Matrix, dither: float, key: DitherKey) -> FloatArray:
         check_dither(dither)
         X, U = self._checked(X), self.unfair_basis.T
         if sp.issparse(X):
