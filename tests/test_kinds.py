@@ -249,7 +249,7 @@ def test_floats_that_numpy_can_see_are_not_copied(people, torch):
 def test_complex_tensors_and_wrong_widths_are_refused(people, torch):
     X, sex = people
     fitted = FairStreamingPCA(2).fit(X, sensitive_features=sex)
-    with pytest.raises(ValueError, match="[Cc]omplex"):
+    with pytest.raises(ValueError, match=r"[Cc]omplex"):
         fitted.transform(torch.tensor(X).to(torch.complex64))
     with pytest.raises(ValueError, match="11 features"):
         fitted.transform(torch.tensor(X[:, 1:]).to(torch.bfloat16))

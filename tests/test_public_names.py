@@ -20,6 +20,7 @@ PUBLIC = {
     "FairstreamFileError",
     "FairstreamWarning",
     "FitInterrupted",
+    "Frontier",
     "FrontierPoint",
     "GroupColumn",
     "GroupMoments",

@@ -20,7 +20,7 @@ from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.streaming.signals import FitInterrupted
 from fairstream.subspace.channels import ChannelSubspaces
 from fairstream.subspace.components import fair_components, solve
-from fairstream.subspace.frontier import FrontierPoint, frontier
+from fairstream.subspace.frontier import Frontier, FrontierPoint, frontier
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.unfair import unfair_basis
 
@@ -36,6 +36,7 @@ __all__ = [
     "FairstreamFileError",
     "FairstreamWarning",
     "FitInterrupted",
+    "Frontier",
     "FrontierPoint",
     "GroupColumn",
     "GroupMoments",

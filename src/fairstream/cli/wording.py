@@ -44,7 +44,7 @@ _TO_ENCODE = ("--impute",)  # of just those commands that decide how columns bec
 RULES = (
     # Sensitive attributes
     Rule(
-        r"sensitive_features is missing: pass one label per row and attribute",
+        r"sensitive_features is missing: pass one label per row and attribute(, name columns .*?_columns)?",
         "no sensitive attribute is named: name its column with --sensitive",
         "no sensitive attribute is named",
     ),

@@ -404,7 +404,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         if groups is None and learner.needs_groups and compares:
             raise ValueError(
                 "sensitive_features is missing: pass one label per row and attribute, name columns of X in "
-                'sensitive_columns, or pass constraint="none" for ordinary streaming PCA'
+                'sensitive_columns, or constraint="none" for ordinary streaming PCA'
             )
         named, known = self.sensitive_columns, [*(groups or ())]
         for name in () if named is None else column_names(named, "sensitive_columns"):

@@ -21,7 +21,7 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
 
     For use before any model: what comes out has the columns, the names and the kind of what went in. Only
     sensitive columns that are named in `sensitive_columns` are left out. `FairStreamingPCA.erase` does the
-    same with the same parameters.
+    same with the same parameters, and also `directions="relative"`, which are those within some components.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         m: directions of each second-moment gap to erase, for all attributes or per attribute.
     constraint : {"all", "mean", "covariance"}, default "all"
         Erase mean gaps, second-moment gaps, or both. ("none" erases nothing.)
-    directions, solver, rank, step_rows, power_steps, on_empty_group, sensitive_columns, min_group_size, \
+    solver, rank, step_rows, power_steps, on_empty_group, sensitive_columns, min_group_size, \
     screen, dither, dither_key, random_state
         As in `FairStreamingPCA`.
 
@@ -66,6 +66,8 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         "keep_target": 0.0,
         "guard_seed": 0,
         "sample": None,
+        "directions": "absolute",  # others depend on the number of components
+        "whiten": False,
     }
 
     def __init__(
@@ -73,7 +75,6 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         *,
         n_unfair: NUnfair = 1,
         constraint: str = "all",
-        directions: str = "absolute",
         solver: str = "auto",
         rank: int | None = None,
         step_rows: int | tuple[int, int] | None = None,
@@ -88,7 +89,6 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
     ) -> None:
         self.n_unfair = n_unfair
         self.constraint = constraint
-        self.directions = directions
         self.solver = solver
         self.rank = rank
         self.step_rows = step_rows

@@ -17,7 +17,7 @@ from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.subspace.channels import ChannelSubspaces, side_by_side
 from fairstream.subspace.choices import NUnfair, Screen, check_choice, is_count
-from fairstream.subspace.frontier import FrontierPoint
+from fairstream.subspace.frontier import Frontier
 
 CHANNELS = ("separate", "joint")
 
@@ -32,8 +32,9 @@ class FairImagePCA(FairStreamingPCA):
 
     Parameters
     ----------
-    n_components : int, optional
-        Number of components of each channel, k. None keeps as many as the constraint leaves.
+    n_components : int or float, optional
+        Number of components of each channel, k; a share of the variance may give channels different numbers.
+        None keeps as many as the constraint leaves.
     n_channels : int, default 3
         Number of channels of a row, C; it must divide the number of features.
     channels : {"separate", "joint"}, default "separate"
@@ -85,7 +86,7 @@ class FairImagePCA(FairStreamingPCA):
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | float | None = None,
         *,
         n_channels: int = 3,
         channels: str = "separate",
@@ -104,6 +105,7 @@ class FairImagePCA(FairStreamingPCA):
         keep_target: float = 0.0,
         guard_seed: int = 0,
         sample: int | None = None,
+        whiten: bool = False,
         dither: float = 0.0,
         dither_key: PathLike | None = None,
         random_state: Any = None,
@@ -125,6 +127,7 @@ class FairImagePCA(FairStreamingPCA):
             keep_target=keep_target,
             guard_seed=guard_seed,
             sample=sample,
+            whiten=whiten,
             dither=dither,
             dither_key=dither_key,
             random_state=random_state,
@@ -214,6 +217,10 @@ class FairImagePCA(FairStreamingPCA):
         def components_(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
         @property
         def unfair_basis_(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
+        @property
+        def noise_variance_(self) -> tuple[float, ...]: ...  # type: ignore[override]
+        def get_covariance(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
+        def get_precision(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
         def frontier(  # type: ignore[override]
             self, n_unfair: Iterable[int] | None = None, **choices: Any
-        ) -> tuple[list[FrontierPoint], ...]: ...
+        ) -> tuple[Frontier, ...]: ...

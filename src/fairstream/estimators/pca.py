@@ -14,7 +14,7 @@ from fairstream.estimators.base import FairEstimator
 from fairstream.files.format import PathLike, storable
 from fairstream.linalg import FloatArray
 from fairstream.subspace.choices import NUnfair, Screen, choice_names
-from fairstream.subspace.frontier import FrontierPoint
+from fairstream.subspace.frontier import Frontier
 
 
 @storable
@@ -26,8 +26,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
 
     Parameters
     ----------
-    n_components : int, optional
-        Number of components, k. None keeps as many as the constraint leaves.
+    n_components : int or float, optional
+        Number of components, k. A share, above 0 and below 1: as few as hold more than this share of the
+        variance that is available outside the nulled directions; not with solver "power". None keeps as many
+        as the constraint leaves.
     n_unfair : int or dict of str to int, default 1
         m: directions of each second-moment gap to null, for all attributes or per attribute.
     constraint : {"all", "mean", "covariance", "none"}, default "all"
@@ -71,6 +73,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     sample : int, optional
         Rows of each group to keep in `moments_`, for a guard; by default 4,096 if there is one. They are
         row-level data and go into no file.
+    whiten : bool, default False
+        Divide every coordinate by its deviation, so that all have unit variance.
     dither : float, default 0
         `transform` and `erase` add noise of this share of each score's deviation. The same row gets the same
         noise; whoever has the key can take it off.
@@ -86,6 +90,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     unfair_basis_ : array (m', d)
     mean_ : array (d,)
     explained_variance_, explained_variance_ratio_, singular_values_ : arrays (k,)
+    noise_variance_ : float
     group_counts_ : dict, attribute -> label -> rows
     group_means_ : dict, attribute -> label -> array (d,)
     n_components_ : int
@@ -117,7 +122,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | float | None = None,
         *,
         n_unfair: NUnfair = 1,
         constraint: str = "all",
@@ -134,6 +139,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         keep_target: float = 0.0,
         guard_seed: int = 0,
         sample: int | None = None,
+        whiten: bool = False,
         dither: float = 0.0,
         dither_key: PathLike | None = None,
         random_state: Any = None,
@@ -154,11 +160,12 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         self.keep_target = keep_target
         self.guard_seed = guard_seed
         self.sample = sample
+        self.whiten = whiten
         self.dither = dither
         self.dither_key = dither_key
         self.random_state = random_state
 
-    def frontier(self, n_unfair: Iterable[int] | None = None, **choices: Any) -> list[FrontierPoint]:
+    def frontier(self, n_unfair: Iterable[int] | None = None, **choices: Any) -> Frontier:
         """Return variance kept and gaps left for every m, from the moments alone.
 
         Parameters
@@ -201,6 +208,29 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         check_is_fitted(self)
         return self.subspace_.reconstruct(Z, axis=axis)
 
+    def score_samples(self, X: Any) -> FloatArray:
+        """Return the log-likelihood of every row of X under the model of `get_covariance`, as an array."""
+        check_is_fitted(self)
+        return self.subspace_.score_samples(self._checked(self._given(X).rows))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean log-likelihood of the rows of X; y is ignored."""
+        return float(np.mean(self.score_samples(X)))
+
+    def get_covariance(self) -> FloatArray:
+        """Return the covariance of the model, d x d.
+
+        It has `explained_variance_` along the components and `noise_variance_` everywhere else.
+
+        This is the model of probabilistic PCA; the nulled directions count as noise. It is the covariance of
+        X, whether or not `whiten` is set.
+        """
+        return self.subspace_.covariance()
+
+    def get_precision(self) -> FloatArray:
+        """Return the inverse of `get_covariance`, d x d."""
+        return self.subspace_.precision()
+
     # What was learned -------------------------------------------------------------------------------
 
     @property
@@ -228,6 +258,11 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         """Norm of the centred data along each component."""
         values: FloatArray = np.sqrt(self.subspace_.explained_variance * (self.subspace_.n_rows - 1))
         return values
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance of the directions that the components leave, the nulled ones among them."""
+        return self.subspace_.noise_variance
 
     @property
     def _n_features_out(self) -> int:

@@ -231,6 +231,28 @@ class ChannelSubspaces(Storable):
         assert result is not None
         return result
 
+    # As Gaussian models, one for each channel ----------------------------------------------------------
+
+    @property
+    def noise_variance(self) -> tuple[float, ...]:
+        """Mean variance of the directions that the components of each channel leave."""
+        return tuple(channel.noise_variance for channel in self.channels)
+
+    def covariance(self) -> tuple[FloatArray, ...]:
+        """Return the covariance of each channel's model, d/C x d/C."""
+        return tuple(channel.covariance() for channel in self.channels)
+
+    def precision(self) -> tuple[FloatArray, ...]:
+        """Return the inverse of each channel's covariance."""
+        return tuple(channel.precision() for channel in self.channels)
+
+    def score_samples(self, X: Matrix) -> FloatArray:
+        """Return the log-likelihood of every row of X, the sum over its channels, as an array (n,)."""
+        X = checked_matrix(Given(X).rows, self.n_features)
+        pairs = zip(self.channels, self.channel_slices, strict=True)
+        scores: FloatArray = np.sum([one.score_samples(X[:, columns]) for one, columns in pairs], axis=0)
+        return scores
+
     # Files ------------------------------------------------------------------------------------------
 
     def publishable(self) -> ChannelSubspaces:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -35,6 +35,7 @@ from fairstream.files.format import (
 from fairstream.files.onnx import write_onnx
 from fairstream.linalg import FloatArray, is_finite
 from fairstream.subspace.dither import DitherKey, check_dither, dithering
+from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
 
 _SLICE_BYTES = 16_000_000
 
@@ -242,6 +243,33 @@ class FairSubspace(Storable):
             erased += dithering(X, np.full(self.n_features, dither * deviation), key).astype(erased.dtype)
         return erased
 
+    # As a Gaussian model ----------------------------------------------------------------------------
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean variance of the directions that the components leave, the nulled ones among them."""
+        return noise_variance(self.explained_variance, self.total_variance, self.n_rows, self.n_features)
+
+    def covariance(self) -> FloatArray:
+        """Return the covariance of the model, d x d: the components' variances, and noise elsewhere."""
+        return covariance(*self._gaussian())
+
+    def precision(self) -> FloatArray:
+        """Return the inverse of `covariance`, d x d."""
+        return precision(*self._gaussian())
+
+    def score_samples(self, X: Matrix) -> FloatArray:
+        """Return the log-likelihood of every row of X, as an array (n,), in O(n d k)."""
+        model, X = self._gaussian(), self._checked(Given(X).rows)
+        scores = np.empty(X.shape[0])
+        for rows, values in _slices(X):
+            scores[rows] = log_likelihoods(values.astype(np.float64) - self.mean, *model)
+        return scores
+
+    def _gaussian(self) -> tuple[FloatArray, FloatArray, float]:
+        V, variances = self.components.astype(np.float64), self.explained_variance.astype(np.float64)
+        return V, variances, self.noise_variance
+
     # Files ------------------------------------------------------------------------------------------
 
     def publishable(self) -> FairSubspace:
@@ -370,7 +398,7 @@ class FairSubspace(Storable):
 
     def to_onnx(self, path: PathLike) -> None:
         """Write `embed` as an ONNX model of two nodes, for other runtimes. Needs the `onnx` extra."""
-        write_onnx(path, self.mean, self.components)
+        write_onnx(path, self.mean, self.components / self.scale[:, None])
 
     def _checked(self, X: Matrix) -> Matrix:
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
@@ -444,13 +472,21 @@ def _by_slices(
     """Check and map rows slice by slice, so that no second copy of X exists and X is read once."""
     if X.dtype in (np.float32, np.float64):
         dtype = X.dtype
-    result = np.empty((len(X), width), dtype=dtype)
-    step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
-    for start in range(0, len(X), step):
-        rows = np.asarray(X[start : start + step])
-        check_finite(rows)
-        result[start : start + step] = apply(rows.astype(dtype, copy=False))
+    result = np.empty((X.shape[0], width), dtype=dtype)
+    for rows, values in _slices(X):
+        result[rows] = apply(values.astype(dtype, copy=False))
     return result
+
+
+def _slices(X: Matrix) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield rows slice by slice, checked and dense."""
+    X = sp.csr_array(X) if sp.issparse(X) else X
+    step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
+    for start in range(0, X.shape[0], step):
+        rows = slice(start, start + step)
+        values = X[rows].toarray() if sp.issparse(X) else np.asarray(X[rows])
+        check_finite(values)
+        yield rows, values
 
 
 def _without(
