@@ -32,7 +32,7 @@ from fairstream.files.format import (
     label_to_json,
     storable,
 )
-from fairstream.files.onnx import write_onnx
+from fairstream.files.onnx import write_embedding, write_erasure, write_reconstruction
 from fairstream.linalg import FloatArray, is_finite
 from fairstream.subspace.dither import DitherKey, check_dither, dithering
 from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
@@ -396,9 +396,39 @@ class FairSubspace(Storable):
             withheld_groups={attribute: tuple(labels) for attribute, labels in withheld.items()},
         )
 
-    def to_onnx(self, path: PathLike) -> None:
-        """Write `embed` as an ONNX model of two nodes, for other runtimes. Needs the `onnx` extra."""
-        write_onnx(path, self.mean, self.components / self.scale[:, None])
+    def to_onnx(self, path: PathLike, verb: str = "embed") -> None:
+        """Write `embed` or `erase` as an ONNX model of a few nodes, for other runtimes.
+
+        Parameters
+        ----------
+        path : path
+            Written atomically.
+        verb : {"embed", "erase"}
+            The input of the model is called "X", its output "embedding" (n, k) or "erased" (n, d). There is
+            no dither in it. Needs the extra `onnx`.
+        """
+        if verb not in ("embed", "erase"):
+            raise ValueError(f"verb={verb!r} is not one of 'embed', 'erase'")
+        if verb == "embed":
+            write_embedding(path, self.mean, self.components / self.scale[:, None])
+        elif self.is_guarded:
+            write_reconstruction(path, self.mean, self.components)
+        else:
+            write_erasure(path, self.mean, self.unfair_basis)
+
+    def to_torch(self) -> Any:
+        """Return a torch module whose `forward` is `embed`, with `erase` and `reconstruct` beside it.
+
+        Its arrays are buffers, so a model can hold it and a state dict save it; gradients pass through. It
+        works along the last axis of tensors of any shape, and has no dither. Needs the extra `torch`.
+
+        Returns
+        -------
+        fairstream.files.torch_module.FairProjection
+        """
+        from fairstream.files.torch_module import projection  # here, because it imports torch
+
+        return projection(self.mean, self.components, self.unfair_basis, self.scale, self.is_guarded)
 
     def _checked(self, X: Matrix) -> Matrix:
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
