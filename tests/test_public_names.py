@@ -38,6 +38,7 @@ PUBLIC = {
     "load",
     "open_like",
     "open_source",
+    "quantile_groups",
     "solve",
     "tune",
     "unfair_basis",

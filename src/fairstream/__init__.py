@@ -7,6 +7,7 @@ from fairstream._version import __version__
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.groups import GroupColumn, encode_groups
+from fairstream.data.quantiles import quantile_groups
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.estimators.eraser import FairEraser
@@ -54,6 +55,7 @@ __all__ = [
     "load",
     "open_like",
     "open_source",
+    "quantile_groups",
     "solve",
     "tune",
     "unfair_basis",

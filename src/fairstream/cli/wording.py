@@ -62,6 +62,7 @@ RULES = (
         "name it with --sensitive",
         "name it when the moments are made",
     ),
+    Rule(r", with quantile_groups\(values, 4\)", ""),
     Rule(r"sensitive_features\[('(?:[^'\\]|\\.)*')\]", r"the sensitive attribute \1"),
     Rule(r"without sensitive_features=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
     # Tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -125,7 +126,7 @@ def check_numbers(X: Any) -> None:
         if value is None and column.dtype == nw.Object:
             continue
         what = "text" if isinstance(value, str) else str(column.dtype)
-        raise ValueError(f"column {name!r} of X holds {what} ({value!r}): {MIXED}")
+        raise ValueError(f"column {name!r} of X holds {what} ({reprlib.repr(value)}): {MIXED}")
 
 
 def like(rows: FloatArray, given: Any, names: Sequence[str] | None = None) -> Any:

@@ -14,11 +14,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import Matrix, take_rows
+from fairstream.data.blocks import BlockSource, Matrix, take_rows
 from fairstream.data.cutting import default_block_size, row_ranges
 from fairstream.data.frames import check_numbers, column_names, take_out, without
 from fairstream.data.given import Given
 from fairstream.data.groups import Groups, encode_groups
+from fairstream.data.intersections import IntersectedSource, intersection_names, with_intersections
 from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import row_level_caution, warn_of_row_level
@@ -48,6 +49,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     fixed: ClassVar[Mapping[str, Any]] = {}
 
     sensitive_columns: str | Sequence[str] | None
+    intersections: Sequence[Sequence[str]] | None
     min_group_size: int
     dither: float
     dither_key: PathLike | None
@@ -324,6 +326,13 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         named = self.sensitive_columns
         return {} if named is None else {"sensitive_features": column_names(named, "sensitive_columns")}
 
+    def with_intersections(self, source: BlockSource) -> BlockSource:
+        """Return a source whose blocks have the groups of `intersections` too."""
+        if self.intersections is None:
+            return source
+        intersection_names(self.intersections)
+        return IntersectedSource(source, self.intersections)
+
     def check_source(self, source: Any) -> None:
         """Refuse a source that this estimator is not for."""
 
@@ -396,7 +405,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             X, sensitive_features = take_out(X, names, "sensitive_columns")
         X = self._checked(Given(X).rows, reset=reset)
         groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
-        return X, groups, sample_weight
+        return X, with_intersections(groups, self.intersections), sample_weight
 
     def _check_labelled(self, learner: Learner, groups: Groups | None) -> None:
         settings = self.settings()

@@ -29,8 +29,8 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         m: directions of each second-moment gap to erase, for all attributes or per attribute.
     constraint : {"all", "mean", "covariance"}, default "all"
         Erase mean gaps, second-moment gaps, or both. ("none" erases nothing.)
-    solver, rank, step_rows, power_steps, on_empty_group, sensitive_columns, min_group_size, \
-    screen, dither, dither_key, random_state
+    solver, rank, step_rows, power_steps, on_empty_group, sensitive_columns, intersections, \
+    min_group_size, screen, dither, dither_key, random_state
         As in `FairStreamingPCA`.
 
     Attributes
@@ -81,6 +81,7 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
         sensitive_columns: str | Sequence[str] | None = None,
+        intersections: Sequence[Sequence[str]] | None = None,
         min_group_size: int = MIN_GROUP_SIZE,
         screen: Screen = None,
         dither: float = 0.0,
@@ -95,6 +96,7 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         self.power_steps = power_steps
         self.on_empty_group = on_empty_group
         self.sensitive_columns = sensitive_columns
+        self.intersections = intersections
         self.min_group_size = min_group_size
         self.screen = screen
         self.dither = dither

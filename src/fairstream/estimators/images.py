@@ -41,7 +41,7 @@ class FairImagePCA(FairStreamingPCA):
         "separate" is the paper's: a model per channel. "joint" makes one model of all channels as one long
         vector, the same as `FairStreamingPCA`, and ignores `n_channels`.
     n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, \
-    sensitive_columns, min_group_size, random_state
+    sensitive_columns, intersections, min_group_size, random_state
         Of every channel's `FairStreamingPCA`.
 
     Attributes
@@ -99,6 +99,7 @@ class FairImagePCA(FairStreamingPCA):
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
         sensitive_columns: str | Sequence[str] | None = None,
+        intersections: Sequence[Sequence[str]] | None = None,
         min_group_size: int = MIN_GROUP_SIZE,
         screen: Screen = None,
         guard: float = 0.0,
@@ -121,6 +122,7 @@ class FairImagePCA(FairStreamingPCA):
             power_steps=power_steps,
             on_empty_group=on_empty_group,
             sensitive_columns=sensitive_columns,
+            intersections=intersections,
             min_group_size=min_group_size,
             screen=screen,
             guard=guard,
@@ -201,7 +203,7 @@ class FairImagePCA(FairStreamingPCA):
         shared = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name not in ("n_channels", "channels", "sensitive_columns")  # a channel has no such columns
+            if name not in ("n_channels", "channels", "sensitive_columns", "intersections")
         }
         return tuple(FairStreamingPCA(**shared).adopt(one) for one in self.learner_.copy().learners)
 

@@ -56,6 +56,9 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         Columns of X, a frame, that hold the sensitive attributes: they are the labels, in place of
         `sensitive_features`, and no features. `transform` and `erase` leave them out if they are there, so
         that a pipeline or a search needs no metadata routing.
+    intersections : list of tuples of str, optional
+        Attributes to combine, such as [("sex", "race")]: each combination of their groups that occurs is a
+        group of a further attribute "sex & race". Not on a cluster.
     min_group_size : int, default 20
         A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
         and, if needed, those of the next smaller group, so that they do not follow from the others.
@@ -133,6 +136,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
         sensitive_columns: str | Sequence[str] | None = None,
+        intersections: Sequence[Sequence[str]] | None = None,
         min_group_size: int = MIN_GROUP_SIZE,
         screen: Screen = None,
         guard: float = 0.0,
@@ -154,6 +158,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         self.power_steps = power_steps
         self.on_empty_group = on_empty_group
         self.sensitive_columns = sensitive_columns
+        self.intersections = intersections
         self.min_group_size = min_group_size
         self.screen = screen
         self.guard = guard

@@ -141,6 +141,7 @@ def fit_source(
             # A table may be read once here: not before the folder is ours.
             source = source if is_source(source) else open_source(source, **estimator.roles())
             estimator.check_source(source)
+            source = estimator.with_intersections(source)
             if keeper is None:
                 with_target = bool(settings["keep_target"])
                 learner = _learned(source, estimator.new_learner, progress, with_target=with_target)

@@ -36,6 +36,11 @@ def learned_on_cluster(
     docs/scaling.md has the rest.
     """
     check_installed()
+    if estimator.intersections is not None:
+        raise ValueError(
+            f"intersections={estimator.intersections!r} is not for a cluster: pass the labels of the "
+            "intersection as an attribute of their own"
+        )
     sources = opened(source)
     for one in sources:
         if not comes_from_dask(one):  # which would have to be computed here
