@@ -79,8 +79,9 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             A target to keep with `keep_target`: numbers or booleans, or two classes. Otherwise ignored.
         sensitive_features : list, array, Series, frame or dict
             One label per row for one attribute or several; unknown labels (None, NaN) count for the total
-            only. Required unless `constraint` is "none". If X and the labels both have a pandas index, labels
-            in another order are brought into that of X, and indexes that do not match raise.
+            only. Required unless `sensitive_columns` names columns of X or `constraint` is "none". If X and
+            the labels both have a pandas index, labels in another order are brought into that of X, and
+            indexes that do not match raise.
         sample_weight : array (n,), optional
             Non-negative; an integer weight equals repetition. A Series is paired like the labels.
 
@@ -368,7 +369,9 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         # Rows that are fetched block by block are checked block by block.
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         options = {"skip_check_array": True} if isinstance(X, TensorRows) else options
-        return validate_data(self, X, reset=reset, **options)
+        rows = validate_data(self, X, reset=reset, **options)
+        # Of a frame with nullable columns older versions make objects.
+        return rows.astype(np.float64) if rows.dtype == object else rows
 
     def _wraps_output(self) -> bool:
         """Whether scikit-learn turns what `transform` returns into a frame, as `set_output` told it to."""
