@@ -281,8 +281,19 @@ def test_wrong_intersections_are_named(people, intersections, says):
         fit_source(source, n_components=2, intersections=intersections)
 
 
-def test_a_cluster_refuses_intersections(people):
-    pytest.importorskip("distributed", reason="dask is not installed")
-    source = open_source(people["X"], sensitive_features=labels_of(people))
-    with pytest.raises(ValueError, match="is not for a cluster: pass the labels of the intersection"):
-        fit_source(source, n_components=2, intersections=[("sex", "race")], client=1)
+@pytest.mark.slow
+def test_intersections_on_a_cluster(people):
+    distributed = pytest.importorskip("distributed", reason="dask is not installed")
+    source = open_source(people["X"], sensitive_features=labels_of(people), block_size=100)
+    whole = {"solver": "power", "power_steps": 40, "random_state": 0}
+    with distributed.Client(processes=False, n_workers=1, dashboard_address=":0") as client:
+        for solver in ({}, whole):
+            options = {"n_components": 2, "intersections": [("sex", "race")], "constraint": "mean", **solver}
+            here = fit_source(source, **options)
+            there = fit_source(source, **options, client=client, partition_rows=200)
+            assert there.group_counts_ == here.group_counts_
+            assert len(there.group_counts_["sex & race"]) == 4
+            ours, theirs = (one.unfair_basis_.T @ one.unfair_basis_ for one in (there, here))
+            assert np.allclose(ours, theirs)
+        with pytest.raises(ValueError, match="names 'income', the rows come with the attributes"):
+            fit_source(source, n_components=2, intersections=[("sex", "income")], client=client)

@@ -259,8 +259,8 @@ def check_groups(name: str, column: GroupColumn) -> GroupColumn:
     n_groups, n_rows = len(column.labels), int((column.codes != UNKNOWN).sum())
     if len(fractions) > MOST_FRACTIONS:
         raise ValueError(
-            f"sensitive_features[{name!r}] holds {fractions[0]} and {len(fractions) - 1} more numbers that are "
-            f"not whole: {WAY_OUT}"
+            f"sensitive_features[{name!r}] holds {fractions[0]} and {len(fractions) - 1} more numbers that "
+            f"are not whole: {WAY_OUT}"
         )
     if n_groups > MANY_GROUPS and 2 * n_groups > n_rows:
         raise ValueError(

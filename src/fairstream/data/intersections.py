@@ -54,8 +54,8 @@ def with_intersections(groups: Groups | None, intersections: Any) -> Groups | No
         missing = [name for name in names if name not in groups]
         if missing:
             raise ValueError(
-                f"intersections names {missing[0]!r}, the rows come with the attributes {[*groups]}: pass its "
-                "labels too"
+                f"intersections names {missing[0]!r}, the rows come with the attributes {[*groups]}: pass "
+                "its labels too"
             )
         joined = JOINED.join(names)
         if joined in found:
@@ -83,8 +83,7 @@ def _texts(name: str, column: GroupColumn) -> list[str]:
     texts = [str(label).replace("&", "&&") for label in column.labels]
     if len({*texts}) < len(texts):
         raise ValueError(
-            f"two groups of {name!r} read the same as text ({column.labels}): label its groups differently to "
-            "intersect it"
+            f"two groups of {name!r} read the same as text ({column.labels}): label its groups differently"
         )
     return texts
 

@@ -58,7 +58,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         that a pipeline or a search needs no metadata routing.
     intersections : list of tuples of str, optional
         Attributes to combine, such as [("sex", "race")]: each combination of their groups that occurs is a
-        group of a further attribute "sex & race". Not on a cluster.
+        group of a further attribute "sex & race".
     min_group_size : int, default 20
         A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
         and, if needed, those of the next smaller group, so that they do not follow from the others.

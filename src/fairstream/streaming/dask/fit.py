@@ -36,11 +36,6 @@ def learned_on_cluster(
     docs/scaling.md has the rest.
     """
     check_installed()
-    if estimator.intersections is not None:
-        raise ValueError(
-            f"intersections={estimator.intersections!r} is not for a cluster: pass the labels of the "
-            "intersection as an attribute of their own"
-        )
     sources = opened(source)
     for one in sources:
         if not comes_from_dask(one):  # which would have to be computed here
@@ -49,6 +44,7 @@ def learned_on_cluster(
     with connected(client) as running:
         with explained_failures(running, "before the first partition was read"):
             data, schema = shared_schema(running, data)
+            schema = schema.intersected(estimator.intersections)
         estimator.check_source(schema)
         standing = Standing() if keeper is None else _resumed(keeper, data, schema)
         fit = ClusterFit(running, estimator, data, schema, standing, keeper, progress)
