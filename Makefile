@@ -1,11 +1,20 @@
-# Each target makes its own virtual environment (.venv, .venv-bare, .venv-floors) and installs what it needs.
+# Each target makes its own virtual environment (.venv, .venv-bare, .venv-floors, .venv-build) and installs what it needs.
 PYTHON ?= python3
 VENV ?= .venv
-BIN := $(VENV)/bin
+# The folder of programs in a virtual environment
+ifeq ($(OS),Windows_NT)
+PROGRAMS := Scripts
+else
+PROGRAMS := bin
+endif
+BIN := $(VENV)/$(PROGRAMS)
 STAMP := $(VENV)/.installed
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 BARE := .venv-bare
+BUILD := .venv-build
+# The time of the last commit, for everything that a wheel dates.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 # The floors are those of the oldest Python: later ones have no wheels of so old packages.
 FLOOR_PYTHON ?= python3.11
 FLOORS := .venv-floors
@@ -19,7 +28,7 @@ FLOOR_SKIPS := --deselect \
 	tests/test_moments.py::test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-floors smoke check bench bench-full paper paper-quick paper-uci paper-celeba format clean
+.PHONY: help demo test test-floors smoke check wheel bench false-alarms hiding bench-full paper paper-quick paper-uci paper-celeba format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,7 +40,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## Fit a fair subspace on a stream and show what plain PCA leaks
-	$(BIN)/python -m fairstream.cli demo
+	$(BIN)/python -m fairstream demo
 
 test: $(STAMP)  ## Run the tests
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -q
@@ -40,20 +49,20 @@ $(FLOORS_STAMP): pyproject.toml .ci/floors.py
 	@command -v $(FLOOR_PYTHON) >/dev/null || { echo "the floors need Python 3.11: make FLOOR_PYTHON=/path/to/python3.11" >&2; exit 1; }
 	rm -rf $(FLOORS)
 	$(FLOOR_PYTHON) -m venv $(FLOORS)
-	$(FLOORS)/bin/python .ci/floors.py > $(FLOORS)/floors.txt
-	$(FLOORS)/bin/python $(PIP_INSTALL) -c $(FLOORS)/floors.txt -e '.[all]' \
+	$(FLOORS)/$(PROGRAMS)/python .ci/floors.py > $(FLOORS)/floors.txt
+	$(FLOORS)/$(PROGRAMS)/python $(PIP_INSTALL) -c $(FLOORS)/floors.txt -e '.[all]' \
 		pytest pytest-xdist hypothesis polars onnxruntime safetensors
 	@touch $(FLOORS_STAMP)
 
 test-floors: $(FLOORS_STAMP)  ## Run the core of the tests with the oldest versions that pyproject.toml allows
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -n auto --dist loadfile -q \
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(FLOORS)/$(PROGRAMS)/python -m pytest -n auto --dist loadfile -q \
 		$(FLOOR_SKIPS) $(FLOOR_TESTS)
 
 smoke:  ## Install without extras in a fresh environment: import every module, run every command
 	rm -rf $(BARE)
 	$(PYTHON) -m venv $(BARE)
-	$(BARE)/bin/python $(PIP_INSTALL) . pytest
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BARE)/bin/python -m pytest -q tests/bare_install.py
+	$(BARE)/$(PROGRAMS)/python $(PIP_INSTALL) . pytest
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BARE)/$(PROGRAMS)/python -m pytest -q tests/bare_install.py
 
 check: $(STAMP)  ## Lint, types, import direction
 	@$(BIN)/ruff check --quiet .
@@ -62,12 +71,24 @@ check: $(STAMP)  ## Lint, types, import direction
 	@$(BIN)/lint-imports --no-cache > .import-lint.log 2>&1 || { cat .import-lint.log; rm -f .import-lint.log; exit 1; }
 	@rm -f .import-lint.log
 
+wheel:  ## Build wheel and source archive in dist/, twice: the bytes must be the same
+	rm -rf $(BUILD) dist
+	$(PYTHON) -m venv $(BUILD)
+	$(BUILD)/$(PROGRAMS)/python $(PIP_INSTALL) build
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BUILD)/$(PROGRAMS)/python -m build --outdir dist > /dev/null
+	SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(BUILD)/$(PROGRAMS)/python -m build --outdir dist/again > /dev/null
+	@for file in dist/fairstream*; do cmp $$file dist/again/$${file#dist/} || exit 1; done
+	@rm -r dist/again
+
 bench: $(STAMP)  ## Speed and memory as ratios, the short version (about five minutes)
 	$(BIN)/python benchmarks/power_memory.py --block-rows 5000
 	$(BIN)/python benchmarks/corrupt_files.py
 	$(BIN)/python benchmarks/out_of_core.py --gigabytes 1
 	$(BIN)/python benchmarks/limit.py --quick power read sketch memory
 	$(BIN)/python benchmarks/peers.py --quick --workloads adult stream-4096 sparse
+
+false-alarms: $(STAMP)  ## How often an audit of shuffled labels raises an alarm (a few minutes)
+	$(BIN)/python benchmarks/audit_false_alarms.py --store
 
 bench-full: $(STAMP)  ## One table against every peer, written into docs/peers.md (half an hour; torch is large)
 	$(BIN)/python $(PIP_INSTALL) -e '.[bench]'
@@ -80,7 +101,7 @@ paper: $(STAMP)  ## The paper's synthetic experiments and PAFO checks (about hal
 paper-quick: $(STAMP)  ## The UCI tables again: three splits, the fast methods, %Var and MMD^2; fails where one moved
 	$(BIN)/python paper/uci_check.py
 
-paper-uci: $(STAMP)  ## The UCI tables in full, costs, leakage and their page: hours; stops and goes on
+paper-uci: $(STAMP)  ## The UCI tables in full, costs, leakage and their page: hours; can be stopped and resumed
 	$(BIN)/python paper/uci.py --time-cap 3600
 	$(BIN)/python paper/uci_scatter.py
 	$(BIN)/python paper/uci_costs.py
@@ -88,7 +109,7 @@ paper-uci: $(STAMP)  ## The UCI tables in full, costs, leakage and their page: h
 	$(BIN)/python paper/uci.py --tables
 	$(BIN)/python paper/uci_docs.py
 
-paper-celeba: $(STAMP)  ## CelebA at full resolution in colour, from FAIRSTREAM_DATA: about an hour; stops and goes on
+paper-celeba: $(STAMP)  ## CelebA at full resolution in colour, from FAIRSTREAM_DATA: about an hour; can be stopped and resumed
 	$(BIN)/python paper/celeba.py
 
 format: $(STAMP)  ## Format the code
@@ -96,4 +117,4 @@ format: $(STAMP)  ## Format the code
 	$(BIN)/ruff format --quiet .
 
 clean:  ## Remove the environment and everything generated
-	rm -rf $(VENV) $(BARE) $(FLOORS) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BARE) $(FLOORS) $(BUILD) dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

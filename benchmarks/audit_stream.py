@@ -45,7 +45,7 @@ def write_parquet(path: Path, n_rows: int, d: int) -> None:
             writer.write_table(pa.table([*columns, pa.array(np.array(["f", "m"])[sex])], schema=schema))
 
 
-def audit_file(path: Path, d: int, probes: list[str]) -> dict[str, float]:
+def audit_file(path: Path, d: int, strength: str) -> dict[str, float]:
     from fairstream import FairStreamingPCA
     from fairstream.auditing import audit
     from fairstream.data import open_source
@@ -54,7 +54,7 @@ def audit_file(path: Path, d: int, probes: list[str]) -> dict[str, float]:
     model = FairStreamingPCA(10, n_unfair=4).fit(X, sensitive_features={"sex": np.array(["f", "m"])[sex]})
     del X
     started = time.perf_counter()
-    report = audit(model, open_source(path, sensitive_features=["sex"]), probes=probes)
+    report = audit(model, open_source(path, sensitive_features=["sex"]), attack=strength)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"rows": report.data.n_rows, "seconds": round(seconds, 1), "peak_megabytes": round(peak / 1e6)}
@@ -64,17 +64,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=256)
-    parser.add_argument("--probes", nargs="*", default=["linear", "quadratic", "trees"])
+    parser.add_argument("--attack", default="standard")
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.file:
-        print(json.dumps(audit_file(arguments.file, arguments.features, arguments.probes)))
+        print(json.dumps(audit_file(arguments.file, arguments.features, arguments.attack)))
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         write_parquet(path, arguments.rows, arguments.features)
         # A process of its own: the writer's memory must not count.
-        shape = ["--features", str(arguments.features), "--probes", *arguments.probes]
+        shape = ["--features", str(arguments.features), "--attack", arguments.attack]
         command = [sys.executable, __file__, "--file", str(path), *shape]
         result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     whole = arguments.rows * arguments.features * 8 / 1e6

@@ -111,7 +111,7 @@ def test_baselines_and_audits_pair_by_index(people):
     assert mean_gap(fitted, X, sex) < 1e-8
     subspace = FairStreamingPCA(1).fit(X, sensitive_features=sex).subspace_
     straight, crossed = (
-        audit(subspace, X, labels, probes=["linear"], n_permutations=0).to_dict()["models"]
+        audit(subspace, X, labels, attackers=["linear"], n_permutations=0).to_dict()["models"]
         for labels in (sex, shuffled(sex))
     )
     assert straight == crossed

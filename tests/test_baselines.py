@@ -237,11 +237,11 @@ def test_every_system_appears_in_one_side_by_side_audit():
     X = rng.normal(size=(900, 6)) * np.arange(6, 0, -1)
     X[groups == "b", 0] += 12.0
     models = {repr(system): clone(system).fit(X[:300], sensitive_features=groups[:300]) for system in SYSTEMS}
-    report = audit(models, X[300:], groups[300:], probes=["linear"], n_permutations=0, random_state=0)
-    measured = {model.name: model.leaks[0].best_probe.auc.value for model in report.models}
+    report = audit(models, X[300:], groups[300:], attackers=["linear"], n_permutations=0, random_state=0)
+    measured = {model.name: model.leaks[0].attack.strongest.auc.value for model in report.models}
     assert measured.keys() >= models.keys()
     # The control: plain PCA of the same width, which the audit adds, tells the groups apart.
-    plain = [model.leaks[0].best_probe.auc.value for model in report.models if model.role == "control"]
+    plain = [model.leaks[0].attack.strongest.auc.value for model in report.models if model.role == "control"]
     assert min(plain) > 0.9
     for system in (KleindessnerFairPCA(2), LeacePCA(2), OlfatAswaniFairPCA(2, tolerance=1e-5)):
         assert measured[repr(system)] < 0.6

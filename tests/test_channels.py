@@ -264,9 +264,18 @@ def test_whole_steps_work_for_a_single_model_too(images):
     assert largest_sine(streamed.components_.T, whole.components_.T) < 1e-4
 
 
-def test_whole_steps_take_no_checkpoint(source, tmp_path):
-    with pytest.raises(ValueError, match="checkpoint holds a place in a single pass: give step_rows"):
-        fit_source(source, FairImagePCA(4, solver="power"), checkpoint=tmp_path / "checkpoints")
+def test_whole_steps_of_all_channels_take_checkpoints(source, tmp_path):
+    options = {"solver": "power", "power_steps": (1, 2), "random_state": 0}
+
+    def stop(done, total):
+        if done > 2 * source.n_rows:
+            raise RuntimeError("the third step fails")
+
+    with pytest.raises(RuntimeError, match="third step"):
+        fit_source(source, FairImagePCA(4, **options), checkpoint=tmp_path, progress=stop)
+    assert [int(file.stem[5:]) // source.n_rows for file in sorted(tmp_path.glob("rows-*"))] == [1, 2]
+    resumed = fit_source(source, FairImagePCA(4, **options), checkpoint=tmp_path, resume=True)
+    assert_same_bits(resumed, fit_source(source, FairImagePCA(4, **options)))
 
 
 @pytest.mark.slow
@@ -730,7 +739,7 @@ def test_an_audit_reads_a_model_of_several_channels(images):
     )
     report = audit(
         {"colour": pca.subspace_}, X[450:].astype(float), sensitive_features={"glasses": glasses[450:]},
-        probes=["linear"], sample_rows=400,
+        attackers=["linear"], sample_rows=400,
     )  # fmt: skip
     assert "colour" in "\n".join(report.summary())
 

@@ -1,4 +1,4 @@
-"""Fits that are killed, really, and go on: the same bits as if nothing had happened."""
+"""Fits that are killed, really, and resume: the same bits as if nothing had happened."""
 
 import multiprocessing
 import os
@@ -33,7 +33,7 @@ from fairstream.streaming.signals import FitInterrupted, signals_held_back
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")]
 
 KILLS = 8  # of each solver, at random moments
-SOLVERS = ("exact", "sketch", "power")
+SOLVERS = ("exact", "sketch", "power", "power in passes")
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_a_damaged_generation_gives_way_to_the_one_before(tmp_path):
     whole = fitted(tmp_path, every=500)
     newest = CheckpointFolder(tmp_path).files()[0]
     newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.warns(FairstreamWarning, match=r"cut short.*going on from rows-000000000002500"):
+    with pytest.warns(FairstreamWarning, match=r"cut short.*resuming from rows-000000000002500"):
         again = fitted(tmp_path, resume=True)
     assert_same_bits(again, whole)
     for file in CheckpointFolder(tmp_path).files():
@@ -361,6 +361,68 @@ def test_the_power_method_is_not_resumed_onto_other_data(tmp_path):
         fit_source(data(X=X + 1, age=None), checkpoint=tmp_path, resume=True, n_components=2, **choices)
 
 
+PASSES = {"solver": "power", "power_steps": (2, 3), "random_state": 0}
+
+
+def test_steps_over_all_rows_write_a_checkpoint_after_each_step(tmp_path):
+    rows = []
+    with threadpool_limits(1):
+        whole = fit_source(data(age=None), n_components=2, **PASSES)
+        for after in (1, 12, 20, 39):  # blocks of 400 rows in 8 blocks: in steps 1, 2, 3 and 5
+            folder = tmp_path / str(after)
+            stopped_after(data(age=None), folder, after, **PASSES)
+            found = CheckpointFolder(folder).newest()
+            rows.append(0 if found is None else found.rows)
+            resumed = fit_source(data(age=None), checkpoint=folder, resume=True, n_components=2, **PASSES)
+            assert_same_bits(resumed, whole)
+    assert rows == [0, 400, 800, 1600]
+
+
+def stopped_after(source, folder, after, **choices):
+    """Fit until so many blocks of all passes together have been read."""
+    read = iter(range(1, after + 1))
+
+    class Stopped(fit_worker.Slow):
+        def __iter__(self):
+            for block in super().__iter__():
+                if next(read) == after:
+                    signal.raise_signal(signal.SIGTERM)
+                yield block
+
+    with pytest.raises(FitInterrupted):
+        fit_source(Stopped(source, 0), checkpoint=folder, **({"n_components": 2} | choices))
+
+
+def test_steps_over_all_rows_are_not_resumed_onto_other_data(tmp_path):
+    stopped_after(data(age=None), tmp_path, 12, **PASSES)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="not those of the steps before, the values differ"):
+        fit_source(data(X=X + 1, age=None), checkpoint=tmp_path, resume=True, n_components=2, **PASSES)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_steps_over_all_rows_finished_are_not_taken_again(tmp_path):
+    with threadpool_limits(1):
+        whole = fit_source(data(age=None), checkpoint=tmp_path, n_components=2, **PASSES)
+        read = []
+        again = fit_source(
+            data(age=None),
+            checkpoint=tmp_path,
+            resume=True,
+            progress=lambda *done: read.append(done),
+            n_components=2,
+            **PASSES,
+        )
+    assert not read
+    assert_same_bits(again, whole)
+
+
+def test_every_spaces_the_checkpoints_of_steps_over_all_rows(tmp_path):
+    fit_source(data(age=None), checkpoint=tmp_path, every=800, n_components=2, **PASSES)
+    rows = [int(file.stem.removeprefix("rows-")) for file in CheckpointFolder(tmp_path).files()]
+    assert rows == [2000, 1600]  # the end of the fit, and the last multiple of 800
+
+
 @pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_matrix])
 @pytest.mark.parametrize("block_size", [1, 30, 50, 400])
 def test_the_same_rows_are_known_again_in_blocks_of_any_size(tmp_path, form, block_size):
@@ -536,7 +598,7 @@ def test_a_generation_that_may_not_be_read_gives_way_to_the_one_before(tmp_path,
         return read(path)
 
     monkeypatch.setattr(checkpoint, "read_file", denied)
-    with pytest.warns(FairstreamWarning, match=r"Permission denied.*going on from rows-000000000002500"):
+    with pytest.warns(FairstreamWarning, match=r"Permission denied.*resuming from rows-000000000002500"):
         again = fitted(tmp_path, resume=True)
     assert_same_bits(again, whole)
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -13,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.command import answer, run
+from support.command import COMMANDS, answer, run
 
 import fairstream
 from fairstream import load
-from fairstream.cli import main
 from fairstream.data import open_source
 from fairstream.datasets import load_adult
 from fairstream.linalg import principal_angles
@@ -53,19 +51,19 @@ def documented_commands(text):
 
 def test_every_command_is_in_the_documents():
     text = (DOCS / "cli.md").read_text()
-    assert documented_commands(text) == set(main.commands)
-    for name in main.commands:
+    assert documented_commands(text) == set(COMMANDS)
+    for name in COMMANDS:
         assert f"    fairstream {name}" in text, f"docs/cli.md has no example of fairstream {name}"
 
 
 def test_a_command_that_is_not_documented_would_be_noticed():
     text = (DOCS / "cli.md").read_text().replace("### fairstream merge\n", "")
-    assert documented_commands(text) != set(main.commands)
+    assert documented_commands(text) != set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_and_option_has_help(name):
-    command = main.commands[name]
+    command = COMMANDS[name]
     assert command.help
     assert command.help.strip().endswith(".")
     output = run(name, "--help").output
@@ -78,7 +76,7 @@ def test_every_command_and_option_has_help(name):
 
 def test_every_long_option_in_the_documents_exists():
     text = (DOCS / "cli.md").read_text()
-    known = {name for command in main.commands.values() for option in command.params for name in option.opts}
+    known = {name for command in COMMANDS.values() for option in command.params for name in option.opts}
     known |= {"--help", "--debug"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known
 
@@ -380,7 +378,7 @@ def test_the_way_out_is_told_as_it_is_typed(folder, tmp_path):
     assert "pass --impute mean" in run(*fit, code=1).stderr
     fit += ["--impute", "mean", "--checkpoint", tmp_path / "checkpoints"]
     run(*fit)
-    assert "pass --resume to go on" in run(*fit, code=1).stderr
+    assert "pass --resume to continue" in run(*fit, code=1).stderr
 
 
 def test_debug_shows_the_traceback(tmp_path):
@@ -460,7 +458,7 @@ def test_signals_write_a_checkpoint_and_say_so_in_the_exit_code(long_fit, tmp_pa
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert "checkpoint written" in errors
-    assert "--resume goes on" in errors
+    assert "pass --resume to continue" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "model").exists()
     if number == signal.SIGTERM:
@@ -482,7 +480,7 @@ def test_on_a_terminal_it_shows_rows_per_second_and_time_left(monkeypatch):
     from fairstream.cli.progress import progress_on_terminal
 
     monkeypatch.setenv("COLUMNS", "120")
-    ours, theirs = pty.openpty()
+    ours, theirs = pytest.importorskip("pty").openpty()
     with os.fdopen(theirs, "w") as terminal, progress_on_terminal("fit", terminal) as report:
         for done in (1_000, 2_000, 3_000):
             report(done, 4_000)
@@ -492,6 +490,29 @@ def test_on_a_terminal_it_shows_rows_per_second_and_time_left(monkeypatch):
     assert "rows/s" in shown
     assert "3.00k/4.00k" in shown
     assert re.search(r"<\d\d:\d\d", shown), "time left"
+
+
+def test_the_first_pass_over_a_table_moves_the_bar(folder, monkeypatch):
+    from fairstream.cli.progress import progress_on_terminal
+    from fairstream.data.progress import first_pass_told
+
+    def opened():
+        columns = {"sensitive_features": ["sex"], "target": "income", "block_size": 3_000}
+        return open_source(folder / "adult.parquet", impute="mean", **columns)
+
+    monkeypatch.setattr("fairstream.data.parquet_files.READ_ROWS", 2_000)
+    told = []
+    with first_pass_told(lambda *done: told.append(done)):
+        assert opened().n_features
+    assert told == [(2_000, 6_000), (4_000, 6_000), (6_000, 6_000)]
+
+    monkeypatch.setenv("COLUMNS", "120")
+    ours, theirs = pytest.importorskip("pty").openpty()
+    with os.fdopen(theirs, "w") as terminal, progress_on_terminal("fit", terminal) as report:
+        fit_source(opened(), n_components=2, progress=report)
+    shown = os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert re.search(r"fit, first pass: .*/6\.00k.*\rfit: .*/6\.00k", shown)
 
 
 def test_labels_cannot_steer_a_terminal(tmp_path):

@@ -7,10 +7,9 @@ import zipfile
 import click
 import numpy as np
 import pytest
-from support.command import run
+from support.command import COMMANDS, run
 
 from fairstream import FairStreamingPCA, load, open_source
-from fairstream.cli import main
 from fairstream.cli.demo import CHOICES
 from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputPath, WritingCommand
 from fairstream.streaming.embed import embed_source, erase_source
@@ -162,7 +161,7 @@ def test_two_reports_in_one_file_are_refused(folder):
 
 def test_every_command_says_what_its_paths_are_for():
     writing = set()
-    for name, command in main.commands.items():
+    for name, command in COMMANDS.items():
         for parameter in command.params:
             kind = parameter.type
             if isinstance(kind, click.Path):

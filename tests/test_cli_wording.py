@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from support.command import run
+from support.command import COMMANDS, run
 
 import fairstream
 from fairstream.cli import main
@@ -26,12 +26,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def options_of(name):
-    return {option for parameter in main.commands[name].params for option in parameter.opts}
+    return {option for parameter in COMMANDS[name].params for option in parameter.opts}
 
 
 def unknown_options(text, name):
     """Return the options in a text that neither the command has nor the one whose line they stand in."""
-    for other in main.commands:
+    for other in COMMANDS:
         # `fairstream fit --impute mean` is a line of another command.
         for line in re.findall(rf"fairstream {other}\b(?: with(?:out)?\b)?((?: --[a-z-]+)*)", text):
             assert set(OPTION.findall(line)) <= options_of(other), text
@@ -54,7 +54,7 @@ def table(tmp_path):
 # Options that exist -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_a_message_never_names_an_option_that_the_command_lacks(name):
     options = options_of(name)
     for rule in RULES:
@@ -65,7 +65,7 @@ def test_a_message_never_names_an_option_that_the_command_lacks(name):
             assert unknown_options(wording(text), name) == set(), text
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_no_message_of_the_library_becomes_one_with_an_option_that_the_command_lacks(name):
     wording = Wording(options_of(name))
     texts = messages()
@@ -101,6 +101,32 @@ def test_an_option_that_is_not_there_would_be_noticed():
     assert unknown_options("use fairstream fit --impute mean", "transform") == set()
     with pytest.raises(AssertionError):
         unknown_options("use fairstream transform --impute mean", "fit")
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (
+            ["--solver", "power", "--power-steps", "1,1", "--seed", 0],
+            0,
+            "raise --power-steps, or use --solver exact or sketch",
+        ),
+        (["--option", "delimiter=ab"], 1, "--option delimiter is 'ab': pass a single character"),
+        (["--option", "text_encoding=none"], 1, "--option text_encoding is 'none': pass the name"),
+    ],
+)
+def test_hints_are_in_the_words_of_the_command_line(table, more, code, said):
+    table.write_text("\n".join(f"{line},{len(line)}" for line in table.read_text().split("\n")))
+    fit = ["fit", table, "-s", "sex", "-k", 1, "--constraint", "mean", "-o", table.with_name("m")]
+    text = run(*fit, *more, code=code).stderr
+    assert said in text
+    assert "power_steps" not in text
+    assert "'sketch'" not in text
+
+
+def test_a_demonstration_without_its_extra_names_the_extra():
+    text = "backend='pyarrow' needs pyarrow: pip install 'fairstream[tables]'"
+    assert Wording(options_of("demo"))(text).startswith("the data of this command needs pyarrow: pip install")
 
 
 def test_transform_does_not_advise_what_only_fit_can_do(table):
@@ -315,7 +341,10 @@ def test_ctrl_c_while_importing_is_quiet_and_130(tmp_path):
     )
     paths = os.pathsep.join([str(tmp_path), str(SOURCE.parent), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        [*COMMAND, "--help"], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "fit", "--help"],
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 60
     while not (tmp_path / "here").exists() and time.monotonic() < deadline:

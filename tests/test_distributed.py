@@ -926,7 +926,7 @@ def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, rows, one_thr
         return write(*arguments)
 
     monkeypatch.setattr(CheckpointFolder, "write", interrupted)
-    with pytest.raises(FitInterrupted, match="resume=True goes on from there") as stopped:
+    with pytest.raises(FitInterrupted, match="pass resume=True to continue from there") as stopped:
         fit_dask(
             FairStreamingPCA(3),
             tmp_path / "x.npy",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fairstream.auditing.measure.floors import floors
+from fairstream.auditing.measure.task import target_scores
 
 
 def test_the_label_alone_tells_what_its_rates_by_group_say():
@@ -14,7 +15,7 @@ def test_the_label_alone_tells_what_its_rates_by_group_say():
     y = rng.random(6_000) < np.where(codes, 0.3, 0.1)
     found = floors(y, codes)
     assert found.label.low < 0.5 + (0.3 - 0.1) / 2 < found.label.high
-    assert (found.guessing, found.balanced_guessing, found.score) == (0.5, 0.5, None)
+    assert (found.guessing, found.score) == (0.5, None)
 
 
 def test_a_score_for_the_target_tells_at_least_as_much_as_it_must():
@@ -23,7 +24,7 @@ def test_a_score_for_the_target_tells_at_least_as_much_as_it_must():
     X = rng.normal(size=(1_200, 3))
     X[:, 0] += codes
     y = X[:, 0] + 0.3 * rng.normal(size=1_200) > 0.5
-    found = floors(y, np.where(np.arange(1_200) < 50, -1, codes), X)
+    found = floors(y, np.where(np.arange(1_200) < 50, -1, codes), target_scores(X, y))
     assert found.target_auc.low > 0.9
     assert found.score.value > found.label.value - 0.02 > 0.6
     assert (found.n_rows, found.n_unknown) == (1_150, 50)
@@ -43,5 +44,6 @@ def test_floors_name_bad_arguments():
         floors(np.zeros(20), np.arange(20) % 2)
     with pytest.raises(ValueError, match="codes has"):
         floors(np.zeros(20), np.zeros(19, dtype=int))
-    with pytest.raises(ValueError, match="features has shape"):
-        floors(np.arange(20) % 2, np.arange(20) % 2, np.zeros((3, 2)))
+    fewer = target_scores(np.arange(20.0)[:, None], np.arange(20) % 2)
+    with pytest.raises(ValueError, match="scores has 20 rows, y has 40"):
+        floors(np.arange(40) % 2, np.arange(40) % 2, fewer)

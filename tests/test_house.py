@@ -2,9 +2,11 @@
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "fairstream"
@@ -128,7 +130,54 @@ def test_the_guide_for_contributors_shows_every_room():
     shown = {
         name.removesuffix("/").removesuffix(".py") for row in rows for name in re.findall(r"`([^`]+)`", row)
     }
-    assert shown - {"src/fairstream"} == {name for name in members(SOURCE) if not is_private(name)}
+    assert shown - {"src/fairstream"} == {name for name in members(SOURCE) if not name.startswith("_")}
+
+
+def files_called(arguments):
+    """The files of the package in the order in which a command first calls a function of theirs."""
+    from fairstream.cli import main
+
+    called = {}
+
+    def note(frame, event, _):  # at every call, so as little as possible is done here
+        if event == "call" and frame.f_code.co_name != "<module>":
+            called[frame.f_code.co_filename] = None
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        main([str(argument) for argument in arguments], standalone_mode=False)
+    finally:
+        sys.setprofile(before)
+    files = [Path(file) for file in called]
+    return [file.relative_to(SOURCE).as_posix() for file in files if SOURCE in file.parents]
+
+
+def steps_of_the_walk():
+    """The files that each numbered step of the guide's walk names."""
+    _, _, walk = GUIDE.read_text(encoding="utf-8").partition("## A block, from a Parquet file to a report")
+    steps = re.split(r"^\d+\. ", walk.partition("\n## ")[0].partition("`tests/")[0], flags=re.MULTILINE)[1:]
+    return [re.findall(r"`(\w+/[\w/]+\.py)`", step) for step in steps]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GUIDE.exists(), reason="CONTRIBUTING.md is not part of this copy")
+def test_the_walk_from_a_parquet_file_to_a_report_is_that_of_a_real_run(tmp_path, rng):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    data, model, page = (tmp_path / name for name in ("rows.parquet", "model.safetensors", "page.html"))
+    columns = {f"x{j}": rng.normal(size=400) for j in range(4)}
+    columns |= {"sex": np.tile(["f", "m"], 200), "hired": np.repeat([0, 1], 200)}
+    pq.write_table(pa.table(columns), data)
+    described = ["-s", "sex", "--target", "hired"]
+    fitted = files_called(["fit", data, *described, "-k", 2, "-o", model])
+    audited = files_called(["audit", model, data, *described, "--probe", "linear", "--html", page])
+
+    steps = steps_of_the_walk()
+    audit_from = next(number for number, step in enumerate(steps) if step[0] == "cli/auditing.py")
+    for called, walk in ((fitted, steps[:audit_from]), (audited, steps[audit_from:])):
+        assert not {file for step in walk for file in step} - {*called}
+        places = [called.index(step[0]) for step in walk]
+        assert places == sorted(places)
 
 
 def shadowed_modules(package):

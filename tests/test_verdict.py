@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fairstream.auditing.measure.attack import AttackCurve, attack
+from fairstream.auditing.measure.attack import attack
 from fairstream.auditing.measure.verdict import verdict
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import AttackCurve, Estimate
 
 
 def attacked(auc, error, trend):

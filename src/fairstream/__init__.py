@@ -4,26 +4,6 @@ import typing
 
 from fairstream import _starting as _starting  # first: Ctrl-C may come during the other imports
 from fairstream._version import __version__
-from fairstream.data import open_source
-from fairstream.data.blocks import Block, BlockSource
-from fairstream.data.groups import GroupColumn, encode_groups
-from fairstream.data.quantiles import quantile_groups
-from fairstream.data.schema import Schema
-from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
-from fairstream.estimators.eraser import FairEraser
-from fairstream.estimators.images import FairImagePCA
-from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.files.format import load
-from fairstream.moments import GroupMoments
-from fairstream.power import FairPowerMethod
-from fairstream.streaming.embed import embed_source, erase_source, open_like
-from fairstream.streaming.fit import collect_moments, fit_source
-from fairstream.streaming.signals import FitInterrupted
-from fairstream.subspace.channels import ChannelSubspaces
-from fairstream.subspace.components import fair_components, solve
-from fairstream.subspace.frontier import Frontier, FrontierPoint, frontier
-from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.unfair import unfair_basis
 
 __all__ = [
     "Block",
@@ -63,15 +43,67 @@ __all__ = [
 
 if typing.TYPE_CHECKING:
     from fairstream.auditing import audit, tune
+    from fairstream.data import open_source
+    from fairstream.data.blocks import Block, BlockSource
+    from fairstream.data.groups import GroupColumn, encode_groups
+    from fairstream.data.quantiles import quantile_groups
+    from fairstream.data.schema import Schema
+    from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
+    from fairstream.estimators.eraser import FairEraser
+    from fairstream.estimators.images import FairImagePCA
+    from fairstream.estimators.pca import FairStreamingPCA
+    from fairstream.files.format import load
+    from fairstream.moments import GroupMoments
+    from fairstream.power import FairPowerMethod
+    from fairstream.streaming.embed import embed_source, erase_source, open_like
+    from fairstream.streaming.fit import collect_moments, fit_source
+    from fairstream.streaming.signals import FitInterrupted
+    from fairstream.subspace.channels import ChannelSubspaces
+    from fairstream.subspace.components import fair_components, solve
+    from fairstream.subspace.frontier import Frontier, FrontierPoint, frontier
+    from fairstream.subspace.model import FairSubspace
+    from fairstream.subspace.unfair import unfair_basis
 else:
+    # A name is imported when it is first used: scikit-learn and SciPy take a second that not every use needs.
+    _NAMES = {
+        "auditing": ("audit", "tune"),
+        "data": ("open_source",),
+        "data.blocks": ("Block", "BlockSource"),
+        "data.groups": ("GroupColumn", "encode_groups"),
+        "data.quantiles": ("quantile_groups",),
+        "data.schema": ("Schema",),
+        "errors": ("FairstreamFileError", "FairstreamWarning", "NotEnoughGroupsError"),
+        "estimators.eraser": ("FairEraser",),
+        "estimators.images": ("FairImagePCA",),
+        "estimators.pca": ("FairStreamingPCA",),
+        "files.format": ("load",),
+        "moments": ("GroupMoments",),
+        "power": ("FairPowerMethod",),
+        "streaming.embed": ("embed_source", "erase_source", "open_like"),
+        "streaming.fit": ("collect_moments", "fit_source"),
+        "streaming.signals": ("FitInterrupted",),
+        "subspace.channels": ("ChannelSubspaces",),
+        "subspace.components": ("fair_components", "solve"),
+        "subspace.frontier": ("Frontier", "FrontierPoint", "frontier"),
+        "subspace.model": ("FairSubspace",),
+        "subspace.unfair": ("unfair_basis",),
+    }
+    _HOMES = {name: module for module, names in _NAMES.items() for name in names}
+    _ROOMS = {
+        *("auditing", "baselines", "cli", "data", "datasets", "errors", "estimators", "files", "linalg"),
+        *("moments", "power", "streaming", "subspace", "testing", "theory"),
+    }
 
     def __getattr__(name: str) -> object:
-        # An audit imports scikit-learn's classifiers, a third of a second that no fit should wait for.
-        if name in ("audit", "tune"):
-            from fairstream import auditing
+        from importlib import import_module
 
-            return getattr(auditing, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _ROOMS:
+            return import_module(f"fairstream.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"fairstream.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

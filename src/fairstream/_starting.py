@@ -1,6 +1,6 @@
 """Lets Ctrl-C end the command `fairstream` quietly while Python is still importing it.
 
-The imports take about a second, and until they are done no code of the command line could catch the signal.
+The imports take about a second, and one that is broken off half-way would end in a traceback.
 Nothing happens if fairstream is imported as a library.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def is_command() -> bool:
-    """Whether this process runs the command: the script, or `python -m fairstream.cli`."""
+    """Whether this process runs the command: the script, or `python -m fairstream`."""
     name = sys.argv[0] if sys.argv else ""
     # Python sets "-m" until it has found the module to run, so nothing but fairstream itself can be meant.
     started = name == "-m" or Path(name).stem == "fairstream"

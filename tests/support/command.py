@@ -6,6 +6,8 @@ from click.testing import CliRunner
 
 from fairstream.cli import main
 
+COMMANDS = {name: main.get_command(None, name) for name in main.list_commands(None)}
+
 
 def run(*arguments, code=0):
     """Run `fairstream` with these arguments; they need not be strings."""

@@ -39,18 +39,19 @@ class Slow:
 
 def parameters(solver):
     power = {"step_rows": (320, 410), "power_steps": (3, 4), "random_state": 0}
-    return {
-        "n_components": 3,
-        "solver": solver,
-        "rank": 8 if solver == "sketch" else None,
-        **(power if solver == "power" else {}),
+    more = {
+        "sketch": {"rank": 8},
+        "power": power,
+        "power in passes": power | {"solver": "power", "step_rows": None},
     }
+    return {"n_components": 3, "solver": solver} | more.get(solver, {})
 
 
 def fit_to_file(folder, output, solver, started, pause=PAUSE, every=100):
     """Fit with checkpoints in `folder`, resuming if an earlier process was killed; save to `output`."""
     with threadpool_limits(1):
-        source = Slow(labelled_source(), pause)
+        # A pass for each step must have a chance to end before the process is killed.
+        source = Slow(labelled_source(), pause / 20 if solver == "power in passes" else pause)
         started.set()
         try:
             estimator = fit_source(source, checkpoint=folder, every=every, resume=True, **parameters(solver))

@@ -5,8 +5,8 @@
 """
 
 from fairstream.auditing.audit_report import AuditReport
-from fairstream.auditing.measure.probes import probe, run_probes
-from fairstream.auditing.report import Estimate, ProbeResult
+from fairstream.auditing.measure.probes import ProbeResult, probe, run_probes
+from fairstream.auditing.report import Estimate
 from fairstream.auditing.run import audit
 from fairstream.auditing.tuning import Tuned, tune
 

@@ -17,10 +17,13 @@ class AuditReport(Report):
 
     Examples
     --------
-    >>> report = AuditReport(warnings=(), title="t", data=None, models=(), raw=(), frontier=(),
-    ...                      frontier_fitted_on="", parameters={}, fairstream_version="0")
-    >>> report.to_dict()["format"]
-    'fairstream.auditing'
+    >>> import numpy as np
+    >>> from sklearn.decomposition import PCA
+    >>> from fairstream.auditing import audit
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> report = audit(PCA(2).fit(X), X, np.arange(200) % 2, attackers=["linear"], n_permutations=0)
+    >>> report.to_dict()["format"], report.headline[:3]
+    ('fairstream.auditing', 'PCA')
     """
 
     def summary(self) -> tuple[str, ...]:

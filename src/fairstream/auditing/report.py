@@ -1,7 +1,8 @@
 """What an audit found, as plain frozen data: aggregates only, never a row.
 
 Every class is a node of one tree; `Report.to_dict` turns the tree into dicts, lists, numbers and strings with
-the field names as keys. The keys of one `FORMAT_VERSION` never change their meaning.
+the field names as keys. The keys of one `FORMAT_VERSION` never change their meaning. Leaks are measured by
+the AUC throughout: 0.5 is guessing, 1 is certainty.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairstream.files.format import atomic_file
 
 FORMAT = "fairstream.auditing"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+
+TRENDS = {
+    "rising": "still rising: an attacker with more rows would learn more",
+    "flat": "flat: more rows of this kind would tell these attackers little more",
+    "unclear": "unclear: too few rows to say whether an attacker with more of them would learn more",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +36,203 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """How well one kind of probe recovers an attribute.
+class AttackerResult:
+    """What one attacker reads.
 
-    `auc` is one-versus-rest, averaged over the groups if there are more than two. `chance` is the balanced
-    accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
-    `p_value` is one-sided, for "the AUC is no better than chance".
+    `auc` is one-versus-rest, averaged over the groups if there are more than two, and `standard_error` is
+    that of its value. `n_rows` is the number of rows the attacker was fitted on. `validation_auc` is what it
+    was chosen by, on rows that are not scored here.
     """
 
-    probe: str
-    auc: Estimate
-    balanced_accuracy: Estimate
-    chance: float
-    base_rate: float
-    p_value: float
+    name: str
+    setting: str
     n_rows: int
+    auc: Estimate
+    standard_error: float
+    validation_auc: float
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The strongest attacker's AUC after fitting on `n_rows` rows."""
+
+    n_rows: int
+    auc: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class AttackCurve:
+    """The strongest attacker's AUC over the number of rows it was fitted on, smallest number first.
+
+    `gain` is the growth over the last doubling of the rows, None if there are too few rows to halve them.
+    `trend` is "rising", "flat" or "unclear", and `sentence` says what that means.
+    """
+
+    points: tuple[CurvePoint, ...]
+    gain: Estimate | None
+    trend: str
+    sentence: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", TRENDS[self.trend])
+
+
+@dataclass(frozen=True, slots=True)
+class AttackResult:
+    """The strongest attacker, every family it was chosen from, and the curve over the rows it was given.
+
+    `n_fit` is the number of rows with a known group that attackers could be fitted on (in one fold, if
+    cross-validated), `n_scored` of those they were scored on. Rows without a known group (`n_unknown`,
+    `n_unknown_fit`) can neither be learned from nor scored. `n_folds` is 1 if fitting rows were given.
+    """
+
+    strongest: AttackerResult
+    attackers: tuple[AttackerResult, ...]
+    curve: AttackCurve
+    strength: str
+    n_groups: int
+    n_fit: int
+    n_scored: int
+    n_unknown: int
+    n_unknown_fit: int
     n_folds: int
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundingLeak:
+    """An attack on the embedding as it is, and after noise of a millionth of each column's deviation.
+
+    `leaks` says whether the AUC drops by more than 0.02: then the group is written in the last digits.
+    `features` names the features whose coefficients are all tiny without all being exactly 0, None if no
+    components were given. `affected` is the share of neighbouring values that only rounding tells apart, in
+    the column with most of them. If it is below 0.01, no attacker can lose 0.02 by the noise: then nothing
+    was attacked, and `before`, `after` and `drop` are None.
+    """
+
+    before: Estimate | None
+    after: Estimate | None
+    drop: float | None
+    leaks: bool
+    features: tuple[str, ...] | None
+    affected: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a limit on the AUC holds, the confidence of the one-sided bound, and why in one sentence.
+
+    `answer` is "holds", "does not hold" or "cannot tell"; `lower` and `upper` are the one-sided bounds on
+    the AUC.
+    """
+
+    answer: str
+    confidence: float
+    sentence: str
+    lower: float
+    upper: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """What tells of the groups of one attribute without any embedding, as AUCs.
+
+    `label` is that of the true target label alone, `score` that of a score that predicts the target from the
+    features, and `target_auc` says how good that score is at its own task (one-versus-rest average). All
+    three are None without a target.
+    """
+
+    attribute: str
+    guessing: float
+    label: Estimate | None
+    score: Estimate | None
+    target_auc: Estimate | None
+    n_rows: int
+    n_unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """What a gap looks like on as many rows if the groups do not differ: labels shuffled.
+
+    `median` and `high` (the 95 % quantile) are of the shuffled gaps. `p_value` is the share of them that are
+    at least as large as the gap; `beyond` says whether the gap is above `high`.
+    """
+
+    median: float
+    high: float
+    p_value: float
+    beyond: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationBin:
+    """Rows of one group whose score lies from `low` to `high`: mean score and share of positives."""
+
+    low: float
+    high: float
+    n_rows: int
+    mean_score: float
+    positive_rate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDecisions:
+    """What befalls one group; None if too few rows stand for a number.
+
+    `selection_ratio` is the selection rate over that of the group selected most often. `four_fifths` is
+    "below" if its interval lies below 0.8, "not below" if it lies at or above, and "cannot tell" otherwise.
+    `score_quantiles` belong to the shares 0.1, 0.25, 0.5, 0.75 and 0.9.
+    """
+
+    group: str
+    n_rows: int
+    selection_rate: Estimate
+    selection_ratio: Estimate
+    four_fifths: str
+    true_positive_rate: Estimate | None
+    false_positive_rate: Estimate | None
+    calibration: tuple[CalibrationBin, ...]
+    score_quantiles: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeDecisions:
+    """The groups of one attribute, or of several attributes crossed (their names are in `crossed`).
+
+    `n_suppressed_groups` have too few rows each, or would show such a group by subtraction.
+    """
+
+    attribute: str
+    crossed: tuple[str, ...]
+    groups: tuple[GroupDecisions, ...]
+    n_suppressed_groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionView:
+    """Decisions that a classifier of the target takes from one embedding, by group.
+
+    A row is selected if its score for the target value `positive` is at least `threshold`. `protocol` says
+    which rows the classifier was fitted on. Single attributes come first, then intersections.
+    """
+
+    positive: str
+    threshold: float
+    classifier: str
+    protocol: str
+    n_rows: int
+    by_attribute: tuple[AttributeDecisions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskScore:
+    """How well the target can be predicted from an embedding: AUC, one-versus-rest average."""
+
+    auc: Estimate
+    n_rows: int
+    protocol: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +274,17 @@ class GapResult:
     """One group against the others in an embedding: gaps of moments over all rows, MMD^2 over the sample.
 
     `mean_gap` is |V'f|, `second_moment_gap` the spectral norm of V'SV; the relative ones are shares of plain
-    PCA's with the same number of components. `mmd2` is the paper's biased statistic, None if the sample
-    has too few rows of the group.
+    PCA's with the same number of components. The noise floors are what shuffled labels show, None if the
+    sample has too few rows of the group. `mmd2` is the paper's biased statistic, None for the same reason.
     """
 
     group: str
     mean_gap: float
     mean_gap_relative: float | None
+    mean_gap_noise: NoiseFloor | None
     second_moment_gap: float
     second_moment_gap_relative: float | None
+    second_moment_gap_noise: NoiseFloor | None
     mmd2: float | None
     mmd2_unbiased: float | None
     mmd2_p_value: float | None
@@ -104,33 +294,25 @@ class GapResult:
 class LeakResult:
     """What one embedding gives away about one attribute.
 
-    `detected` says whether some probe beats chance at the 5 % level, with Bonferroni's correction for their
-    number.
+    `attack` and `rounding` are None if too few rows have a known group; `verdict` is None if no limit was
+    stated. `detected` says whether the interval of the strongest attacker's AUC lies above 0.5.
     """
 
     attribute: str
     detected: bool
-    probes: tuple[ProbeResult, ...]
+    attack: AttackResult | None
+    rounding: RoundingLeak | None
+    verdict: Verdict | None
     gaps: tuple[GapResult, ...]
-
-    @property
-    def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None if none was run."""
-        return _best(self.probes)
 
 
 @dataclass(frozen=True, slots=True)
 class RawControl:
-    """The same probes on the data before any embedding."""
+    """The same attack on the data before any embedding; `n_features` were attacked."""
 
     attribute: str
     n_features: int
-    probes: tuple[ProbeResult, ...]
-
-    @property
-    def best_probe(self) -> ProbeResult | None:
-        """The probe with the highest AUC, None if none was run."""
-        return _best(self.probes)
+    attack: AttackResult | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +327,15 @@ class GroupNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A direction that the model removes: its largest weights, and the gaps along it in the audited data."""
+    """A direction that the model removes: its largest weights, and the gaps along it in the audited data.
+
+    `sentence` says it in words: "mostly relationship=Husband, marital-status=Married".
+    """
 
     mean_gap: float
     second_moment_gap: float
     weights: dict[str, float]
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,51 +363,37 @@ class EmbeddingMap:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFairness:
-    """Differences in how a downstream classifier treats the groups of one attribute."""
-
-    attribute: str
-    demographic_parity_difference: float
-    equalized_odds_difference: float
-    accuracy_by_group: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class DownstreamResult:
-    """One classifier of the target on one embedding.
-
-    `protocol` is "paper" (fitted and scored on the same audited rows: a training accuracy) or "honest"
-    (scored on rows the classifier has not seen); `protocol_note` says which rows exactly.
-    """
-
-    classifier: str
-    protocol: str
-    protocol_note: str
-    n_rows: int
-    accuracy: float
-    majority_rate: float
-    fairness: tuple[GroupFairness, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ModelReport:
-    """Everything measured on one embedding. `role` is "model" or "control" (plain PCA of the same size)."""
+    """Everything measured on one embedding. `role` is "model" or "control" (plain PCA of the same size).
+
+    `explained_variance` is the share of the audited rows' variance that the embedding keeps; noise that the
+    model adds (dither) counts as loss. `removed` says in words what was removed, `screened` names the
+    features that were left out before. `task` and `decisions` are None without a target; `decisions` also
+    if the target has more than two values. `seen_share` is the share of the audited rows that equal rows of
+    the fit, None if the model has no record of them. `answer` is the worst verdict over all attributes, None
+    if no limit was stated.
+    """
 
     name: str
     role: str
     kind: str
     n_components: int
-    n_removed: int | None
+    answer: str | None
+    leaks: tuple[LeakResult, ...]
     explained_variance: float | None
     explained_variance_relative: float | None
     reconstruction_error: float | None
-    leaks: tuple[LeakResult, ...]
     by_group: tuple[GroupNumbers, ...]
+    n_removed: int | None
+    removed: str
+    screened: tuple[str, ...]
     directions: tuple[Direction, ...]
     maps: tuple[EmbeddingMap, ...]
-    downstream: tuple[DownstreamResult, ...]
+    task: TaskScore | None
+    decisions: DecisionView | None
     fitted_rows: int | None
     looks_like_training: bool
+    seen_share: Estimate | None
     parameters: dict[str, Any]
     digest: str
 
@@ -245,16 +417,52 @@ class FrontierChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class InputFile:
+    """Data that went in: its role ("audited rows" or "training rows"), its file's name if there is one."""
+
+    role: str
+    name: str | None
+    digest: str
+    n_features: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """What is needed to run the same audit again and to see that it is the same.
+
+    `date` is that of the audit, in UTC; `call` is the call of `audit`, `command` the command line if there
+    was one.
+    """
+
+    date: str
+    call: str
+    command: str | None
+    inputs: tuple[InputFile, ...]
+    versions: dict[str, str]
+    seeds: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The root of the tree."""
+    """The root of the tree.
+
+    `headline` is the first sentence: the verdict if a limit was stated, and whether the embedding hides
+    anything better than plain PCA. `limit` is the AUC that no attacker may exceed, None if none was stated.
+    `raw_task` is the score of the target from the data before any embedding.
+    """
 
     title: str
+    headline: str
+    limit: float | None
     warnings: tuple[str, ...]
     data: DataSummary
     models: tuple[ModelReport, ...]
     raw: tuple[RawControl, ...]
+    raw_task: TaskScore | None
+    floors: tuple[Floors, ...]
     frontier: tuple[FrontierChoice, ...]
     frontier_fitted_on: str
+    reproduction: Reproduction
     parameters: dict[str, Any]
     fairstream_version: str
 
@@ -275,10 +483,6 @@ def written(text: str, path: str | Path | None) -> str:
         with atomic_file(path) as stream:
             stream.write(text.encode("utf-8", errors="replace"))
     return text
-
-
-def _best(probes: tuple[ProbeResult, ...]) -> ProbeResult | None:
-    return max(probes, key=lambda result: result.auc.value, default=None)
 
 
 def _plain(value: Any) -> Any:

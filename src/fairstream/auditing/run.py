@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fairstream._version import __version__
 from fairstream.auditing.audit_report import AuditReport
 from fairstream.auditing.measure import views
-from fairstream.auditing.measure.downstream import check_target
+from fairstream.auditing.measure.attack import Progress
+from fairstream.auditing.measure.attackers import FAMILIES, STRENGTHS
+from fairstream.auditing.measure.decisions import wilson
 from fairstream.auditing.measure.embeddings import embedding_moments
 from fairstream.auditing.measure.model import (
+    AttackedRows,
     model_report,
     paper_bandwidth,
-    probed_codes,
-    raw_control,
-    spread_rows,
+    raw_report,
+    sampled_codes,
 )
-from fairstream.auditing.measure.probes import PROBES
 from fairstream.auditing.measure.setting import Setting, data_summary, warnings_of
+from fairstream.auditing.measure.task import check_target
+from fairstream.auditing.measure.words import headline
+from fairstream.auditing.reproducing import input_file, reproduction
 from fairstream.auditing.rows import open_rows
 from fairstream.auditing.subjects import (
     Subject,
@@ -31,7 +36,6 @@ from fairstream.auditing.subjects import (
 )
 from fairstream.auditing.suppression import rare_combinations, reported_groups, without_combinations
 from fairstream.auditing.survey import Survey, survey
-from fairstream.data.blocks import Block
 
 
 def audit(
@@ -41,15 +45,19 @@ def audit(
     y: Any = None,
     *,
     train: tuple[Any, ...] | None = None,
-    probes: Iterable[str] | None = None,
+    attack: str = "standard",
+    limit: float | None = None,
+    intersections: Iterable[Sequence[str]] = (),
+    attackers: Iterable[str] | None = None,
     sample_rows: int = 10_000,
-    downstream_rows: int = 2_000,
     n_permutations: int = 199,
     min_group_size: int = 20,
+    seen_rows: str = "flag",
     level: float = 0.95,
     random_state: int = 0,
     title: str = "Fairness audit",
     announce: Callable[[str], Any] | None = None,
+    progress: Progress | None = None,
 ) -> AuditReport:
     """Measure what embeddings keep, what they cost and what they give away, on data they were not fitted on.
 
@@ -60,34 +68,49 @@ def audit(
         Plain PCA of the same size is always added as the control.
     X : array, frame, BlockSource or path
         The rows to audit, not those of the fit. A source is read twice (three times if rows are left out, see
-        `min_group_size`), in O(block) memory and a counter for every combination of labels.
+        `min_group_size`, and once more for every embedding with `attack="strong"`). Embedded rows are held,
+        the rows themselves are not.
     sensitive_features : list, array, Series, frame or dict
         One label per row, one column or several. Beside a source: names of its attributes, None for all.
     y : array of shape (n,), optional
         Class labels of a downstream task. A source brings its own target.
     train : (X, sensitive_features, y), optional
-        Training rows, for the paper's bandwidth and for classifiers that are fitted on train and scored here.
-        `(source,)` is enough for a source. Without `train`, both come from the audited rows.
-    probes : list of {"linear", "quadratic", "kernel", "trees", "mlp"}, optional
-        Which probes to run, all by default.
+        Rows that an attacker may have, for instance the training rows: attackers and classifiers of the
+        target are fitted on them and scored on the audited rows. `(source,)` is enough for a source. Without
+        `train`, the audited rows are attacked in five folds.
+    attack : {"standard", "strong"}
+        How hard the embedding is attacked. "standard" fits on at most 8,000 rows of the samples; "strong" on
+        all rows there are, in more and larger settings, and scores all audited rows. The report states how
+        many rows each attacker had.
+    limit : float, optional
+        The AUC that no attacker may exceed, such as 0.65: the report then has a verdict for each attribute.
+    intersections : list of sequences of str
+        Attributes to cross in the table of decisions, such as `[("sex", "race")]`. Needs a target.
+    attackers : list of str, optional
+        Any of "linear", "quadratic", "kernel", "boosting", "forest", "network"; all by default. Fewer
+        attackers find less.
     sample_rows : int
-        How many rows, drawn uniformly with `random_state`, the probes and MMD^2 see. Moments see every row.
-    downstream_rows : int
-        How many of these the downstream classifiers see.
+        How many rows, drawn uniformly with `random_state`, a standard attack, MMD^2 and the maps see.
+        Moments see every row.
     n_permutations : int
-        Relabellings behind each p-value of MMD^2.
+        Relabellings behind the noise floor of each gap and each p-value of MMD^2.
     min_group_size : int
         Smaller groups are left out of the report and of every comparison. So are their rows, and rows of
         unknown group, from every number, if they are fewer than this in one pattern of such labels: else
         subtracting the groups from a total would show them.
+    seen_rows : {"flag", "refuse"}
+        What to do if audited rows equal rows of the fit: a warning at the top of the report, or a
+        ValueError. A model of this library keeps hashes of a few of its rows for that.
     level : float
-        Confidence level of the probes' intervals.
+        Confidence level of the intervals.
     random_state : int
-        Seed of the sample, the folds, the probes and the permutations; it is part of the report.
+        Seed of the sample, the folds, the attackers and the permutations; it is part of the report.
     title : str
         Heading of the report.
     announce : callable, optional
         Called with a line of text before each part of the work.
+    progress : callable, optional
+        Called as `progress(done, in_all)` while attackers are fitted.
 
     Returns
     -------
@@ -102,16 +125,20 @@ def audit(
     >>> sex = rng.integers(0, 2, size=600)
     >>> X = rng.normal(size=(600, 4))
     >>> X[:, 0] += 4 * sex
-    >>> report = audit(PCA(2).fit(X[:300]), X[300:], sex[300:], probes=["linear"], n_permutations=0)
-    >>> report.models[0].leaks[0].best_probe.auc.value > 0.95
-    True
+    >>> pca = PCA(2).fit(X[:300])
+    >>> report = audit(pca, X[300:], sex[300:], limit=0.65, attackers=["linear"], n_permutations=0)
+    >>> report.models[0].answer
+    'does not hold'
     """
-    options = {
-        "probes": [*(PROBES if probes is None else probes)],
+    options: dict[str, Any] = {
+        "attack": attack,
+        "limit": limit,
+        "intersections": [tuple(crossed) for crossed in intersections],
+        "attackers": [*(FAMILIES if attackers is None else attackers)],
         "sample_rows": sample_rows,
-        "downstream_rows": downstream_rows,
         "n_permutations": n_permutations,
         "min_group_size": min_group_size,
+        "seen_rows": seen_rows,
         "level": level,
         "random_state": random_state,
     }
@@ -126,6 +153,7 @@ def audit(
     say("reading the data: moments, sample, digest")
     everything = found = survey(source, sample_rows=sample_rows, seed=random_state)
     attributes = [*everything.moments.groups]
+    _check_intersections(options["intersections"], attributes, has_target=found.sample.target is not None)
     left_out = rare_combinations(everything.combinations, attributes, min_group_size)
     n_left_out = sum(everything.combinations[combination] for combination in left_out)
     if left_out and n_left_out < everything.moments.n_rows:
@@ -139,45 +167,68 @@ def audit(
             f"no attribute has two groups of at least {min_group_size} rows: nothing can be compared; lower "
             "min_group_size or audit more rows"
         )
-    _check_target(found.sample, downstream_rows)
-    training, train_is_audited = None, False
+    _check_target(found)
+    train_source, trained = None, None
     if train is not None:
-        surveyed = survey(open_rows(*train, encoding=encoding), sample_rows=sample_rows, seed=random_state)
-        training, train_is_audited = surveyed.sample, surveyed.digest == everything.digest
+        say("reading the training rows")
+        train_source = open_rows(*train, encoding=encoding)
+        trained = survey(train_source, sample_rows=sample_rows, seed=random_state)
         if found.sample.target is not None:
-            _check_target(training, downstream_rows)
+            _check_target(trained)
 
     subjects = [subject.checked_linear(found.sample) for subject in subjects]
     controls = _controls(subjects, found)
     measured = [*subjects, *controls.values()]
     say("reading the data again: every embedding's moments")
+    embedded = embedding_moments(source, measured, found.moments.mean(), kept)
+    seen = {
+        name: wilson(hits, told, level) if told else None
+        for name, (hits, told) in embedded.recognised.items()
+    }
     setting = Setting(
         survey=found,
         kept=kept,
-        codes={name: probed_codes(found.sample, name, labels) for name, labels in kept.items()},
-        embedded=embedding_moments(source, measured, found.moments.mean(), kept),
-        train=training,
+        codes={name: sampled_codes(found.sample, name, labels) for name, labels in kept.items()},
+        embedded=embedded,
+        train=None if trained is None else trained.sample,
+        seen=seen,
         options=options,
         own_rows=frozenset(s.name for s in subjects if s.looks_like(everything.moments)),
         group_numbers={name: len(labels) for name, labels in everything.moments.groups.items()},
         n_left_out=n_left_out,
-        train_is_audited=train_is_audited,
+        train_is_audited=trained is not None and trained.digest == everything.digest,
+    )
+    if seen_rows == "refuse":
+        _refuse_seen(subjects, setting)
+    rows = AttackedRows(
+        sample=found.sample,
+        train_sample=None if trained is None else trained.sample,
+        source=source,
+        train_source=train_source,
+        all_rows=attack == "strong",
+        n_rows=sum(int(part.moments.n_rows) for part in (found, trained) if part is not None),
     )
     bandwidths = {k: paper_bandwidth(control, setting) for k, control in controls.items()}
+    ticks = _ticks(progress, (len(measured) + 1) * len(kept))
     reports = []
     for subject in measured:
-        say(f"probing {subject.name}")
+        say(f"attacking {subject.name}")
         k = subject.control_size(found.sample)
-        reports.append(model_report(subject, controls[k], bandwidths[k], setting))
-    say("probing the raw data")
-    raw = tuple(raw_control(name, setting) for name in kept)
+        tick = [next(ticks) for _ in kept]
+        reports.append(model_report(subject, controls[k], rows, bandwidths[k], setting, tick))
+    say("attacking the raw data")
+    raw, raw_task, floors = raw_report(rows, setting, [next(ticks) for _ in kept])
     fitted, audited = subjects[0].moments, found.moments.restricted(kept)
     return AuditReport(
         title=title,
+        headline=headline(reports, limit),
+        limit=limit,
         warnings=warnings_of(subjects, setting),
         data=data_summary(setting),
         models=tuple(reports),
         raw=raw,
+        raw_task=raw_task,
+        floors=floors,
         frontier=views.frontier(
             audited if fitted is None else fitted,
             audited,
@@ -185,32 +236,78 @@ def audit(
             views.comparisons_of(kept),
         ),
         frontier_fitted_on="audited data" if fitted is None else "training data",
+        reproduction=reproduction(
+            options,
+            [
+                input_file("audited rows", X, everything),
+                *(
+                    []
+                    if train is None or trained is None
+                    else [input_file("training rows", train[0], trained)]
+                ),
+            ],
+            has_train=train is not None,
+        ),
         parameters={name: plain_parameter(value) for name, value in options.items()}
         | {"train": train is not None},
         fairstream_version=__version__,
     )
 
 
-def _check_target(sample: Block, n_rows: int) -> None:
-    if sample.target is not None:
-        check_target(sample.target[spread_rows(sample.n_rows, n_rows)])
+def _ticks(progress: Progress | None, n_attacks: int) -> Iterator[Progress | None]:
+    """Yield a progress function for each attack: all of them together count to 100 for an attack."""
+
+    def tick(number: int, done: int, total: int) -> None:
+        if progress is not None:
+            progress(100 * number + 100 * done // max(total, 1), 100 * n_attacks)
+
+    for number in range(n_attacks):
+        yield None if progress is None else partial(tick, number)
+
+
+def _refuse_seen(subjects: list[Subject], setting: Setting) -> None:
+    for subject in subjects:
+        if setting.has_seen(subject.name):
+            raise ValueError(
+                f"X has rows that {subject.name} was fitted on: audit other rows, or pass seen_rows='flag' "
+                "to audit these with a warning"
+            )
+
+
+def _check_target(found: Survey) -> None:
+    if found.sample.target is not None:
+        check_target(found.sample.target)
 
 
 def _check_options(options: dict[str, Any]) -> None:
     """Refuse invalid options before any row is read."""
-    unknown = [kind for kind in options["probes"] if kind not in PROBES]
-    if unknown:
-        raise ValueError(f"probes has {unknown[0]!r}: choose from {', '.join(PROBES)}")
-    for name, least in (
-        ("sample_rows", 50),
-        ("downstream_rows", 50),
-        ("n_permutations", 0),
-        ("min_group_size", 5),
-    ):
+    if options["attack"] not in STRENGTHS:
+        raise ValueError(f"attack is {options['attack']!r}: choose one of {', '.join(map(repr, STRENGTHS))}")
+    if options["seen_rows"] not in ("flag", "refuse"):
+        raise ValueError(f"seen_rows is {options['seen_rows']!r}: choose 'flag' or 'refuse'")
+    unknown = [family for family in options["attackers"] if family not in FAMILIES]
+    if unknown or not options["attackers"]:
+        raise ValueError(f"attackers has {unknown[:1] or 'none'}: choose from {', '.join(FAMILIES)}")
+    for name, least in (("sample_rows", 50), ("n_permutations", 0), ("min_group_size", 5)):
         if not isinstance(options[name], int) or options[name] < least:
             raise ValueError(f"{name} is {options[name]!r}: pass an integer of at least {least}")
     if not 0.5 <= options["level"] < 1:
         raise ValueError(f"level is {options['level']!r}: pass a confidence level such as 0.95")
+    if options["limit"] is not None and not 0.5 < options["limit"] < 1:
+        raise ValueError(f"limit is {options['limit']!r}: pass an AUC above 0.5 and below 1, such as 0.65")
+
+
+def _check_intersections(
+    intersections: list[tuple[str, ...]], attributes: list[str], *, has_target: bool
+) -> None:
+    if intersections and not has_target:
+        raise ValueError("intersections are of decisions about a target: pass y too, or leave them out")
+    for crossed in intersections:
+        missing = [name for name in crossed if name not in attributes]
+        if missing or len(set(crossed)) < 2:
+            raise ValueError(
+                f"intersections has {crossed}: pass two or more of the attributes {', '.join(attributes)}"
+            )
 
 
 def _controls(subjects: list[Subject], found: Survey) -> dict[int, Subject]:

@@ -12,6 +12,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.row_marks import RowMarks
 from fairstream.moments import GroupMoments
 from fairstream.subspace.components import fair_components
 
@@ -24,7 +25,10 @@ class Subject:
 
     `total_variance` is that of the training rows with divisor n, as the moments have it.
     `components` (k x d) and `mean` are None if the embedding is not linear; `moments` holds the training
-    moments if the estimator still has them; `encoding` says how table columns became features.
+    moments if the estimator still has them; `encoding` says how table columns became features. `noise` holds
+    the deviation of the noise that the model adds to each coordinate, None if it adds none. The first
+    `n_screened` rows of `unfair_basis` are features that were left out, each by itself. `row_marks`
+    recognises rows of the fit.
     """
 
     name: str
@@ -40,17 +44,28 @@ class Subject:
     feature_names: tuple[str, ...] | None = None
     encoding: Mapping[str, Any] | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
+    noise: FloatArray | None = None
+    n_screened: int = 0
+    is_guarded: bool = False
+    row_marks: RowMarks | None = None
 
     @property
     def orthonormal(self) -> bool:
         """Whether reconstruction is the transpose of the embedding."""
         V = self.components
-        return V is not None and bool(np.allclose(V @ V.T, np.eye(len(V)), atol=1e-4))
+        return V is not None and self.noise is None and bool(np.allclose(V @ V.T, np.eye(len(V)), atol=1e-4))
 
     @property
     def n_removed(self) -> int | None:
         """Number of directions removed, None if unknown."""
         return None if self.unfair_basis is None else len(self.unfair_basis)
+
+    @property
+    def screened(self) -> tuple[int, ...]:
+        """Numbers of the features that were left out by themselves."""
+        if self.unfair_basis is None:
+            return ()
+        return tuple(np.abs(self.unfair_basis[: self.n_screened]).argmax(axis=1).tolist())
 
     def width(self, sample: Block) -> int:
         """Return the number of coordinates of the embedding."""
@@ -66,6 +81,8 @@ class Subject:
         """Drop the components if the model does not embed as (x - mean)V: its variances would be wrong."""
         if self.components is None or self.mean is None:
             return replace(self, components=None)
+        if self.noise is not None:
+            return self  # one of ours, which is linear before the noise
         head = np.asarray(sample.X[:8], dtype=float)
         expected, embedded = (head - self.mean) @ self.components.T, self.embed(head)
         scale = float(np.abs(expected).max()) or 1.0
@@ -202,11 +219,12 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
     rows = getattr(result, "n_rows", None)
     settings = dict(getattr(result, "parameters", {}))
     moments = getattr(model, "moments_", None)
-    dithered = bool(getattr(model, "dither", 0.0))  # what is handed on has the noise, so it is audited
+    dither = float(getattr(model, "dither", 0.0) or 0.0)  # what is handed on has the noise, so it is audited
+    single = not isinstance(result.components, tuple)
     return Subject(
         name=name,
         kind=type(model).__name__,
-        embed=lambda X: np.asarray((model.transform if dithered else result.embed)(X), dtype=float),
+        embed=lambda X: np.asarray((model.transform if dither else result.embed)(X), dtype=float),
         components=_one_matrix(result.components),
         mean=np.asarray(result.mean, dtype=float),
         unfair_basis=_one_matrix(result.unfair_basis),
@@ -216,6 +234,12 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         feature_names=getattr(result, "feature_names", None),
         encoding=getattr(getattr(result, "schema", None), "encoding", None),
         parameters=_parameters(model) or plain_parameter(settings),
+        noise=dither * np.sqrt(np.asarray(result.explained_variance, dtype=float))
+        if dither and single
+        else None,
+        n_screened=int(settings.get("n_screened", 0)) if single else 0,
+        is_guarded=bool(settings.get("guard")),
+        row_marks=None if (marks := getattr(result, "row_marks", None)) is None else RowMarks(marks),
     )
 
 

@@ -20,10 +20,10 @@ from scipy.special import ndtri
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
-from fairstream.auditing.measure.attack import AttackResult
 from fairstream.auditing.measure.attack import attack as attack_rows
 from fairstream.auditing.measure.probes import auc_with_variance
-from fairstream.auditing.measure.verdict import HOLDS, Verdict, verdict
+from fairstream.auditing.measure.verdict import HOLDS, verdict
+from fairstream.auditing.report import AttackResult, Verdict
 from fairstream.auditing.rows import open_rows
 from fairstream.data.blocks import Block, BlockSource, take_rows
 from fairstream.data.fingerprints import row_fingerprints, scrambled

@@ -1,4 +1,4 @@
-"""The contract every rival system keeps: a scikit-learn transformer that is told the groups in `fit`."""
+"""The contract of every rival system: a scikit-learn transformer whose `fit` takes the groups."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class FairTransformer(
     BaseEstimator,  # type: ignore[misc]
     ABC,
 ):
-    """Base of all rival systems: checks the input, lets the system solve, publishes what it learned.
+    """Base of all rival systems: check the input, solve, publish what was learned.
 
     A subclass implements `_solve` and `_embed`. A rejected or failing `fit` leaves an earlier fit as it was.
     """
 
-    # Sensitive features are what fit is about: with metadata routing on, they are always passed along.
+    # With metadata routing on, sensitive features are always passed to fit.
     __metadata_request__fit: ClassVar = {"sensitive_features": True}
 
     n_components: int
@@ -111,7 +111,7 @@ class FairTransformer(
             rows = self._grouped_rows(X, sensitive_features)
             for name, value in self._solve(rows).items():
                 setattr(self, name, value)
-            self.group_counts_ = _count(rows.groups)
+            self.group_counts_ = {attribute: column.counts() for attribute, column in rows.groups.items()}
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -163,7 +163,7 @@ class FairTransformer(
         return GroupedRows(X, groups, type(self).__name__)
 
     def _check_n_components(self, largest: int, reason: str) -> int:
-        """Return n_components as int, or say why it cannot be had."""
+        """Return n_components as int; refuse more than the system can give."""
         k: Any = self.n_components
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise ValueError(f"n_components is {k!r}: pass an integer of at least 1")
@@ -185,10 +185,10 @@ class LinearFairTransformer(FairTransformer):
         embedded: Array = X @ self.components_.T - self.mean_ @ self.components_.T
         return embedded
 
-
-def learned_linear(components: Array, mean: Array, **more: Any) -> Learned:
-    """Return what every linear system publishes, and what else it names."""
-    return {"components_": components, "mean_": mean, "_n_features_out": components.shape[0], **more}
+    @staticmethod
+    def _learned(components: Array, mean: Array, **more: Any) -> Learned:
+        """Return what every linear system publishes, and what else it names."""
+        return {"components_": components, "mean_": mean, "_n_features_out": components.shape[0], **more}
 
 
 def scatter(X: Array) -> Array:
@@ -199,7 +199,7 @@ def scatter(X: Array) -> Array:
 
 
 def spread(X: Array, ddof: int = 0) -> Array:
-    """Return the standard deviation of every column, 1 where the column is constant to rounding.
+    """Return the standard deviation of every column, 1 if the column is constant to rounding.
 
     Examples
     --------
@@ -209,16 +209,3 @@ def spread(X: Array, ddof: int = 0) -> Array:
     deviation = X.std(axis=0, ddof=ddof)
     constant = deviation <= 10 * np.finfo(X.dtype).eps * np.abs(X).max(axis=0)
     return np.where(constant, 1.0, deviation)
-
-
-def _count(groups: dict[str, GroupColumn]) -> dict[str, dict[Hashable, int]]:
-    return {
-        attribute: dict(
-            zip(
-                column.labels,
-                np.bincount(column.codes[column.codes != UNKNOWN], minlength=len(column.labels)).tolist(),
-                strict=True,
-            )
-        )
-        for attribute, column in groups.items()
-    }

@@ -82,10 +82,9 @@ def penalised_projection(
 ) -> RelaxedProjection:
     """Minimise -<C, P> + weight (|G_0'P|^2 + |G_1'P|^2) over the fantope, with spectral norms.
 
-    Alternating directions (ADMM), with Anderson's acceleration: P on one side meets T = SP on the other; S
-    is I, G_0' and G_1' below each other. S'S is a multiple of I, so the step in P is a product; the step in T
-    is a projection on the fantope and two singular value decompositions of size d, where Schur complements
-    would take eigenvalues of size 2d.
+    ADMM with Anderson's acceleration, for P and T = SP, in which S stacks I, G_0' and G_1'. S'S is a multiple
+    of I, so the step in P is a product; the step in T is a projection on the fantope and two singular value
+    decompositions of size d; Schur complements would take eigenvalues of size 2d.
 
     Parameters
     ----------
@@ -135,7 +134,7 @@ def _iterate(splitting: _Splitting, tolerance: float, max_iter: int) -> int:
     for step in range(1, max_iter + 1):
         f = splitting.move(z)
         if plain is not None and np.linalg.norm(f) > plain.length:
-            z = plain.z  # the jump led astray: take the step it replaced
+            z = plain.z  # the accelerated step was worse: take the plain one
             accelerated.forget()
             f = splitting.move(z)
         plain = None
@@ -158,14 +157,14 @@ def _iterate(splitting: _Splitting, tolerance: float, max_iter: int) -> int:
 
 
 class _Plain(NamedTuple):
-    """The step that a jump has replaced, and the length it has to beat."""
+    """The plain step that acceleration replaced, and its length, which must not be exceeded."""
 
     z: Array
     length: float
 
 
 class _Splitting:
-    """The fixed point whose z = T + D holds both sides' agreement T = SP and the multipliers D."""
+    """The fixed-point iteration on z = T + D, with T = SP at the solution and D the multipliers."""
 
     def __init__(
         self, C: Array, factors: tuple[Array, Array], k: int, weight: float, fantope: _BoundedFantope
@@ -204,14 +203,14 @@ class _Splitting:
         return float(primal), float(dual)
 
     def rescale(self, factor: float) -> Array:
-        """Change the penalty parameter; return the z that stands for the same T and multipliers."""
+        """Change the penalty parameter; return the z of the same T and multipliers."""
         self.rho *= factor
         self.fantope.rescale(factor)
         return self.T + self.D / factor
 
 
 class _Acceleration:
-    """Anderson's acceleration of z -> z + f: jump to where the steps seen so far would cancel."""
+    """Anderson's acceleration of z -> z + f: combine past points so that their steps nearly cancel."""
 
     def __init__(self) -> None:
         self.last: tuple[Array, Array] | None = None
@@ -311,14 +310,14 @@ class _ShiftSearch:
         return self._latest[1]
 
     def _excess(self, shift: float) -> float:
-        """Return how far the first entry is above the bound, exactly 0 where that is within the tolerance."""
+        """Return how far the first entry is above the bound, exactly 0 within the tolerance."""
         if shift not in self._known:
             excess = float(self._matrix(shift)[0, 0]) - self.bound
             self._known[shift] = 0.0 if abs(excess) <= self.tolerance * self.bound else excess
         return self._known[shift]
 
     def _root(self, shift: float, step: float) -> float:
-        """Return the shift at which the bound just holds, 0 where it holds by itself."""
+        """Return the shift at which the bound just holds, 0 if it holds without one."""
         upwards = self._excess(shift) > 0
         other, furthest = shift, 1e15 * (1 + float(np.abs(self._A).max()))
         while self._excess(other) and (self._excess(other) > 0) == upwards:

@@ -9,14 +9,7 @@ from scipy.sparse.linalg import ArpackError, eigsh
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter
 from fairstream.baselines.probe import warn_if_readable
 from fairstream.linalg import (
     SymmetricOperator,
@@ -35,8 +28,8 @@ class INLP(LinearFairTransformer):
 
         minimise over w  |w|^2 / 2 + C sum_i max(0, 1 - a_i w'P_{t-1} x_i)^2,
 
-    and P_t projects out w as well. It stops after `max_rounds` rounds, or when the weights vanish: there is
-    nothing linear left to read.
+    and P_t projects out w as well. It stops after `max_rounds` rounds, or when the weights vanish because no
+    linear information is left.
 
     Parameters
     ----------
@@ -45,7 +38,7 @@ class INLP(LinearFairTransformer):
     variant : {"pca", "paper"}
         "pca" runs PCA inside the range of P. "paper" takes k eigenvectors of P itself, as in
         the experiments of the fair streaming PCA paper: all those eigenvalues are 1, so the result is an
-        arbitrary k-dimensional piece of the range (here set by `random_state`) and explains about k/d of
+        arbitrary k-dimensional subspace of the range (set by `random_state`) and explains about k/d of
         the variance.
     max_rounds : int, optional
         None allows d - n_components rounds.
@@ -68,7 +61,7 @@ class INLP(LinearFairTransformer):
     Warns
     -----
     FairstreamWarning
-        Where a linear classifier still reads the group from the embedding.
+        If a linear classifier still reads the group from the embedding.
 
     Notes
     -----
@@ -123,7 +116,7 @@ class INLP(LinearFairTransformer):
         else:
             V = leading_outside(SymmetricOperator(scatter(rows.X)), nulled, k)
         warn_if_readable(rows, V.T, "raise max_rounds or lower n_components")
-        return learned_linear(fix_signs(V).T, mean, nulled_=nulled.T, n_rounds_=n_rounds)
+        return self._learned(fix_signs(V).T, mean, nulled_=nulled.T, n_rounds_=n_rounds)
 
     def _null(
         self, X: Array, codes: np.ndarray, rounds: int, most: int, random: np.random.RandomState
@@ -147,12 +140,12 @@ def _any_eigenvectors(nulled: Array, k: int, random: np.random.RandomState) -> A
     """Return k eigenvectors of P = I - NN' by Lanczos iteration from a random start."""
     d = len(nulled)
     start = random.standard_normal(d)
-    if k >= d - 1:  # Lanczos needs room; the range is small enough to decompose.
+    if k >= d - 1:  # too large a share for Lanczos iteration; d is small enough to decompose
         vectors: Array = top_eigenvectors(np.eye(d) - nulled @ nulled.T, k)[1]
         return vectors
     P = np.eye(d) - nulled @ nulled.T
     try:
         _, vectors = eigsh(P, k, which="LM", v0=start)
-    except ArpackError:  # the iteration ran dry; the range has no preferred directions, any of it will do
+    except ArpackError:  # no convergence; any directions of the range will do
         vectors = np.linalg.qr(P @ random.standard_normal((d, k)))[0]
     return vectors

@@ -5,19 +5,12 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter
 from fairstream.linalg import eigh, fix_signs, orthonormalise, top_eigenvectors
 
 
 class KleindessnerFairPCA(LinearFairTransformer):
-    """PCA inside the subspace where group means agree and, on request, covariances nearly do.
+    """PCA inside the subspace in which group means agree and, on request, covariances nearly do.
 
     With f the gap between the group means, Sigma the covariance and S' = cov(x | 1) - cov(x | 0):
 
@@ -80,7 +73,7 @@ class KleindessnerFairPCA(LinearFairTransformer):
         k = self._check_n_components(basis.shape[1], f"the constraints leave {basis.shape[1]} directions")
         _, inner = top_eigenvectors(basis.T @ scatter(rows.X) @ basis, k)
         components = fix_signs(basis @ inner).T
-        return learned_linear(components, rows.X.mean(axis=0), n_directions_=basis.shape[1])
+        return self._learned(components, rows.X.mean(axis=0), n_directions_=basis.shape[1])
 
 
 def _kept(fraction: float, d: int) -> int:

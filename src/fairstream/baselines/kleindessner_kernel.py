@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.metrics.pairwise import rbf_kernel
 
 from fairstream.baselines.base import Array, FairTransformer, GroupedRows, Learned
-from fairstream.linalg import eigh, fix_signs, top_eigenvectors
+from fairstream.linalg import fix_signs, top_eigenvectors
 from fairstream.linalg.memory import refuse_beyond_memory
 
 _TILE_ENTRIES = 4_000_000
@@ -26,12 +26,12 @@ class KleindessnerKernelFairPCA(FairTransformer):
         maximise tr(A' K K A)  subject to  A' K A = I,  Z' K A = 0.
 
     The authors solve a generalised eigenproblem of n x n matrices. In feature space it is an ordinary PCA
-    beside the directions Z: with v and lambda the k leading eigenpairs of
+    outside the directions Z: with v and lambda the k leading eigenpairs of
 
         K - K Z (Z'KZ)^+ Z'K,     A = (v - Z (Z'KZ)^+ Z'K v) / lambda^(1/2),
 
-    which takes k eigenvectors of one matrix and is defined where K is singular too (repeated rows; the
-    authors add 1e-5 to the diagonal there). A row x is embedded as k(x, X) A.
+    which takes k eigenvectors of one matrix and is also defined if K is singular (repeated rows; the
+    authors then add 1e-5 to the diagonal). A row x is embedded as k(x, X) A.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class KleindessnerKernelFairPCA(FairTransformer):
     Raises
     ------
     MemoryError
-        Before anything is computed, where the kernel matrix is larger than the memory that is free.
+        Before anything is computed, if the kernel matrix is larger than the free memory.
 
     Notes
     -----
@@ -89,7 +89,8 @@ class KleindessnerKernelFairPCA(FairTransformer):
         contrasts = _contrasts(rows)
         k = self._check_n_components(len(X) - 1, f"n_samples = {len(X)} leave {len(X) - 1} directions")
         kernel, seen = _kernel_matrix(X, gamma, contrasts)
-        weights = _pseudo_inverse(contrasts.T @ seen)
+        # Contrasts add up to zero, so their Gram matrix is singular.
+        weights = np.linalg.pinv(contrasts.T @ seen, rcond=1e-10, hermitian=True)
         values, vectors = _leading(kernel, seen, weights, k)
         alive = values > _noise(len(X), kernel.dtype) * max(values[0], 0.0)
         if not alive.all():
@@ -119,15 +120,15 @@ class KleindessnerKernelFairPCA(FairTransformer):
 
 
 def _noise(n_rows: int, dtype: Any) -> float:
-    """Return below which share of the largest an eigenvalue of an n x n kernel matrix is rounding.
+    """Return the relative tolerance below which an eigenvalue of an n x n kernel matrix counts as zero.
 
-    Entries are off by eps of their size, with signs of their own, so a whole matrix by about eps sqrt(n).
+    Each entry has an independent relative error of eps, so the matrix has one of about eps sqrt(n).
     """
     return float(100 * np.sqrt(n_rows) * np.finfo(dtype).eps)
 
 
 def _contrasts(rows: GroupedRows) -> Array:
-    """Return one column per group whose product with any n-vector is that group's mean minus the others'."""
+    """Return a column per group; its product with an n-vector is the group's mean minus the others'."""
     columns = [
         inside / inside.sum() - outside / outside.sum()
         for column in rows.groups.values()
@@ -137,7 +138,7 @@ def _contrasts(rows: GroupedRows) -> Array:
 
 
 def _kernel_matrix(X: Array, gamma: float, contrasts: Array) -> tuple[Array, Array]:
-    """Return K, and K times the contrasts in double precision whatever that of K."""
+    """Return K, and K times the contrasts, always in double precision."""
     n = len(X)
     dtype = np.dtype(np.float64 if n <= _DOUBLE_ROWS else np.float32)
     what = f"the kernel matrix of {n:,} rows"
@@ -156,14 +157,6 @@ def _tiles(n_rows: int, n_columns: int) -> Iterator[slice]:
     return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
-def _pseudo_inverse(M: Array) -> Array:
-    """Invert where M (positive semidefinite, groups x groups) is not zero: contrasts add up to zero."""
-    values, vectors = eigh((M + M.T) / 2)
-    alive = values > 1e-10 * max(values[-1], 1e-300)
-    inverse: Array = (vectors[:, alive] / values[alive]) @ vectors[:, alive].T
-    return inverse
-
-
 def _leading(kernel: Array, seen: Array, weights: Array, k: int) -> tuple[Array, Array]:
     """Return the k leading eigenpairs of K - (K Z) weights (K Z)', largest first."""
     n = len(kernel)
@@ -175,7 +168,7 @@ def _leading(kernel: Array, seen: Array, weights: Array, k: int) -> tuple[Array,
         return (kernel @ x.astype(kernel.dtype)).astype(np.float64) - seen @ (weights @ (seen.T @ x))
 
     operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
-    # Rounding of the products bounds what the iteration can reach.
+    # The iteration cannot be more accurate than the products.
     tolerance = 1e-10 if kernel.dtype == np.float64 else 1e-6
     values, vectors = eigsh(operator, k, which="LA", v0=np.ones(n), ncv=4 * k + 20, tol=tolerance)
     return values[::-1], vectors[:, ::-1]

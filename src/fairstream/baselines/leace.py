@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter
 from fairstream.linalg import eigh, fix_signs, orthonormalise, top_eigenvectors
 
 
@@ -47,7 +40,7 @@ class LeacePCA(LinearFairTransformer):
     -----
     Cost: O(n d^2 + d^3) time, O(d^2) memory. Takes any number of groups and attributes. Known weaknesses:
     group covariances are left as they are, so quadratic probes and trees still read the group; the
-    whitening is as good as the smallest eigenvalues of Sigma, which few rows estimate badly.
+    whitening depends on the smallest eigenvalues of Sigma, which few rows estimate badly.
 
     References
     ----------
@@ -79,7 +72,7 @@ class LeacePCA(LinearFairTransformer):
         k = self._check_n_components(left, f"the groups take {d - left} of them")
         _, V = top_eigenvectors(erasure @ covariance @ erasure.T, k)
         V = fix_signs(V)
-        return learned_linear(V.T @ erasure, rows.X.mean(axis=0), axes_=V.T, erasure_=erasure)
+        return self._learned(V.T @ erasure, rows.X.mean(axis=0), axes_=V.T, erasure_=erasure)
 
 
 def leace_map(covariance: Array, gaps: Array, tolerance: float = 1e-10) -> Array:

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils import check_random_state
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter
 from fairstream.baselines.mmd import group_weights, mmd2, value_noise
 from fairstream.baselines.spectral_mmd import is_cheaper, spectral_mmd2
 from fairstream.baselines.stiefel import Objective, minimise, retract
@@ -36,9 +29,9 @@ class MbFPCA(LinearFairTransformer):
 
         maximise tr(V'AV) / tr(A)  subject to  V'V = I,  MMD^2(X_1 V, X_0 V) <= tau.
 
-    An exact penalty: minimise -tr(V'AV)/tr(A) + rho MMD^2(V) on the Stiefel manifold by L-BFGS, double rho
-    while the bound is broken, tighten the inner tolerance from 1e-1 to 1e-6, start from a minimum of MMD^2
-    alone.
+    Exact penalty method: start from a minimum of MMD^2 alone, minimise -tr(V'AV)/tr(A) + rho MMD^2(V) on the
+    Stiefel manifold by L-BFGS, double rho while the bound is violated, and tighten the inner tolerance from
+    1e-1 to 1e-6.
 
     Parameters
     ----------
@@ -74,7 +67,7 @@ class MbFPCA(LinearFairTransformer):
     Warns
     -----
     FairstreamWarning
-        Where the bound was not reached; `mmd2_` says how far it came.
+        If the bound was not reached; `mmd2_` is the value reached.
 
     Notes
     -----
@@ -82,8 +75,8 @@ class MbFPCA(LinearFairTransformer):
     the kernel is summed in tiles. One or two columns of many rows cost O(n) a gradient, by Fourier series in
     up to some kilobytes a row. From 8,192 rows on the kernel's entries are rounded to single precision, which
     changes MMD^2 by about 1e-9.
-    Known weaknesses: two groups only; not convex, so the answer depends on the start; small tau cannot be
-    reached at larger k (10 columns, 1e-6) and the penalty runs away; the bound holds on the training rows,
+    Known weaknesses: two groups only; not convex, so the answer depends on the start; a small tau cannot
+    be reached at larger k (10 columns, 1e-6) and the penalty diverges; the bound holds on the training rows,
     and MMD^2 of fresh rows is larger by order 1/n.
 
     References
@@ -146,7 +139,7 @@ class MbFPCA(LinearFairTransformer):
                 FairstreamWarning,
                 stacklevel=3,
             )
-        return learned_linear(
+        return self._learned(
             _principal_axes(run.V, covariance).T,
             mean,
             mmd2_=run.mmd2,
@@ -198,7 +191,7 @@ class MbFPCA(LinearFairTransformer):
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Where the penalty rounds stand."""
+    """The state of the penalty rounds."""
 
     V: Array
     mmd2: float
@@ -236,7 +229,7 @@ class _Problem:
 
 
 def _distinct(X: Array, weights: Array) -> tuple[Array, Array]:
-    """Return rows that are alike once, with the sum of their weights: w'Kw is the same over fewer pairs."""
+    """Merge equal rows and add their weights: w'Kw stays the same, over fewer pairs."""
     distinct, index = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) == len(X):
         return X, weights
@@ -244,6 +237,6 @@ def _distinct(X: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def _principal_axes(V: Array, covariance: Array) -> Array:
-    """Rotate V inside its span to uncorrelated columns, largest variance first: nothing else changes."""
+    """Rotate V within its span to uncorrelated columns, largest variance first."""
     _, rotation = top_eigenvectors(V.T @ covariance @ V, V.shape[1])
     return fix_signs(V @ rotation)

@@ -42,9 +42,9 @@ def _exp(exponent: Array) -> Array:
 def _exp_single(exponent: Array) -> Array:
     """Take exponentials in single precision: a third of the time, which is most of it.
 
-    Each is off by about 6e-8, at random but for a few 1e-9: the latter is what is left in a weighted mean.
+    Each has an error of about 6e-8, random but for a few 1e-9; only the latter remains in a weighted mean.
     """
-    with np.errstate(over="ignore"):  # minus infinity serves as well: its exponential is 0
+    with np.errstate(over="ignore"):  # the exponential of minus infinity is 0
         exponent[...] = np.exp(exponent.astype(np.float32))
     return exponent
 
@@ -73,7 +73,7 @@ def mmd2(Z: Array, weights: Array, bandwidth: float) -> tuple[float, Array]:
 
 
 def value_noise(n_rows: int) -> float:
-    """Return by how much the values of `mmd2` at neighbouring points may be off: single precision's part."""
+    """Return the error of `mmd2` values at neighbouring points that single precision causes."""
     return 1e-11 if n_rows >= _MANY_ROWS else 0.0
 
 

@@ -8,20 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-    spread,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter, spread
 from fairstream.baselines.fantope import penalised_projection, symmetric
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError, missing_extra
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
-_NO_ROOM = 1e-30  # a bound on the mean gap, relative to it, that leaves nothing beside rounding
+_NO_ROOM = 1e-30  # a relative bound on the mean gap below which only rounding is left
 
 
 class OlfatAswaniFairPCA(LinearFairTransformer):
@@ -74,7 +66,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
     Warns
     -----
     FairstreamWarning
-        Where the solver stopped before the tolerance.
+        If the solver stopped before the tolerance was reached.
 
     Notes
     -----
@@ -149,7 +141,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
             )
         P, solved = self._programme(basis, bound, objective, difference, k)
         components = fix_signs(basis @ top_eigenvectors(P, k)[1]).T
-        return learned_linear(components, mean, projection_=basis @ P @ basis.T, **solved)
+        return self._learned(components, mean, projection_=basis @ P @ basis.T, **solved)
 
     def _check_numbers(self) -> None:
         for name, value in (("delta", self.delta), ("mu", self.mu)):
@@ -167,7 +159,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         """
         length = float(np.linalg.norm(gap))
         if length <= self.delta:
-            return np.eye(len(gap)), None  # P <= I keeps the bound by itself
+            return np.eye(len(gap)), None  # P <= I implies the bound
         others = scipy.linalg.null_space(gap[None, :])
         bound = (self.delta / length) ** 2
         if bound < _NO_ROOM:
@@ -214,7 +206,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         except ImportError:
             raise missing_extra("cvxpy", "sdp", f'solver="{self.solver}"') from None
         size = len(objective)
-        # P is tiny along the gap: in small units there all entries are alike, which first-order solvers like.
+        # P is tiny along the gap: rescaled, all entries are of one size, which helps first-order solvers.
         scale = np.ones(size)
         scale[0] = 1.0 if bound is None else bound**0.25
         scaled = cp.Variable((size, size), PSD=True)
@@ -238,7 +230,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         }
 
     def _run_solver(self, problem: Any) -> None:
-        """Solve the cvxpy problem in place; raise where there is no answer."""
+        """Solve the cvxpy problem in place; raise if there is no solution."""
         from cvxpy import installed_solvers
         from cvxpy.error import SolverError
 
@@ -247,7 +239,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
                 f'solver is {self.solver!r}: pass "ADMM", or what cvxpy has installed, {installed_solvers()}'
             )
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # said by us, in our words
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # we warn ourselves
             try:
                 problem.solve(solver=self.solver, **self._solver_options())
             except SolverError as error:
@@ -269,7 +261,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
     def _solver_options(self) -> dict[str, Any]:
         if self.solver == "SCS":
             return {"eps": self.tolerance, "max_iters": self.max_iter}
-        return {}  # every solver names its own; its defaults stand
+        return {}  # every solver has its own names: keep its defaults
 
 
 def _root(M: Array) -> Array:

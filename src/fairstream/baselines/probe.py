@@ -1,11 +1,10 @@
-"""A last look at an embedding: warn where a linear classifier still reads the group from it."""
+"""A last check of an embedding: warn if a linear classifier still reads the group from it."""
 
 from __future__ import annotations
 
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.svm import LinearSVC
 
 from fairstream.baselines.base import Array, GroupedRows
@@ -13,7 +12,7 @@ from fairstream.errors import FairstreamWarning
 
 
 def warn_if_readable(rows: GroupedRows, components: Array, remedy: str) -> None:
-    """Warn where a linear classifier beats the share of the largest group by more than chance allows.
+    """Warn if a linear classifier beats the share of the largest group by more than chance allows.
 
     Systems that stop by a count of steps, not by a proof, call this so that they never fail silently.
     Chance is three standard deviations of the accuracy of a constant answer.
@@ -24,7 +23,7 @@ def warn_if_readable(rows: GroupedRows, components: Array, remedy: str) -> None:
     deviation = embedded.std(axis=0)
     embedded = embedded / np.where(deviation > 0, deviation, 1.0)
     accuracy = float(LinearSVC(dual=False).fit(embedded, codes[known]).score(embedded, codes[known]))
-    majority = _largest_share(codes[known])
+    majority = float(np.bincount(codes[known]).max() / known.sum())
     if accuracy > majority + 3 * np.sqrt(majority * (1 - majority) / known.sum()):
         warnings.warn(
             f"{rows.system}: a linear classifier still reads the group from the embedding (accuracy "
@@ -32,7 +31,3 @@ def warn_if_readable(rows: GroupedRows, components: Array, remedy: str) -> None:
             FairstreamWarning,
             stacklevel=4,
         )
-
-
-def _largest_share(codes: NDArray[np.intp]) -> float:
-    return float(np.bincount(codes).max() / len(codes))

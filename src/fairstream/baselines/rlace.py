@@ -11,14 +11,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 from sklearn.utils import check_random_state
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter
 from fairstream.baselines.fantope import symmetric, to_fantope
 from fairstream.baselines.probe import warn_if_readable
 from fairstream.linalg import SymmetricOperator, fix_signs, leading_outside, top_eigenvectors
@@ -31,19 +24,19 @@ class RLACE(LinearFairTransformer):
 
         maximise over P, minimise over w, b   E log(1 + exp(-(2a - 1)(w'(I - P)x + b))),
 
-    by alternating stochastic gradient steps, P drawn back to the Fantope after each. The best P met
-    is rounded to its r leading eigenvectors, which are nulled.
+    by alternating stochastic gradient steps, with P projected on the Fantope after each. The r leading
+    eigenvectors of the best P found are nulled.
 
     Parameters
     ----------
     n_components : int
         Width k of the embedding.
     variant : {"pca", "paper"}
-        "pca" nulls few directions and runs PCA in what is left. "paper" nulls d - k directions, so that the
-        k that are left are the embedding, as in the experiments of the fair streaming PCA paper: it explains
-        about k/d of the variance.
+        "pca" nulls few directions and runs PCA in their complement. "paper" nulls d - k directions, so
+        that the k that are left are the embedding, as in the experiments of the fair streaming PCA paper: it
+        explains about k/d of the variance.
     rank : int, optional
-        Directions nulled, r. None: 1 for "pca", d - k for "paper" (where nothing else is possible).
+        Directions nulled, r. None: 1 for "pca", d - k for "paper" (the only possible value).
     max_iter : int
         Pairs of gradient steps at most.
     evaluate_every : int
@@ -73,7 +66,7 @@ class RLACE(LinearFairTransformer):
     Warns
     -----
     FairstreamWarning
-        Where a linear classifier still reads the group from the embedding.
+        If a linear classifier still reads the group from the embedding.
 
     Notes
     -----
@@ -139,7 +132,7 @@ class RLACE(LinearFairTransformer):
         else:
             V = leading_outside(SymmetricOperator(scatter(rows.X)), nulled, k)
         warn_if_readable(rows, V.T, "raise max_iter or rank")
-        return learned_linear(
+        return self._learned(
             fix_signs(V).T, mean, nulled_=nulled.T, accuracy_=game.accuracy, n_iter_=game.n_iter
         )
 

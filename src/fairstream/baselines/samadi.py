@@ -6,15 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from fairstream.baselines.base import (
-    Array,
-    GroupedRows,
-    Learned,
-    LinearFairTransformer,
-    learned_linear,
-    scatter,
-    spread,
-)
+from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter, spread
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
 
@@ -101,22 +93,15 @@ class SamadiFairPCA(LinearFairTransformer):
         if self.n_rounds < 1:
             raise ValueError(f"n_rounds is {self.n_rounds!r}: at least one round is needed")
         k = self._check_n_components(rows.X.shape[1], "there are no more directions")
-        covariances = [scatter(self._scaled(rows.X)[members]) for members in rows.two_groups()]
-        P, losses = _balance(covariances, k, self.n_rounds, self._step_size(k))
+        scaled = rows.X / spread(rows.X, ddof=1) if self.standardize else rows.X
+        covariances = [scatter(scaled[members]) for members in rows.two_groups()]
+        step_size = 20.0 / k if self.step_size is None else float(self.step_size)
+        P, losses = _balance(covariances, k, self.n_rounds, step_size)
         if self.embedding == "published":
             components = _published_map(P)
         else:
             components = fix_signs(top_eigenvectors(P, k)[1]).T
-        return learned_linear(components, rows.X.mean(axis=0), projection_=P, group_losses_=losses)
-
-    def _scaled(self, X: Array) -> Array:
-        if not self.standardize:
-            return X
-        scaled: Array = X / spread(X, ddof=1)
-        return scaled
-
-    def _step_size(self, k: int) -> float:
-        return 20.0 / k if self.step_size is None else float(self.step_size)
+        return self._learned(components, rows.X.mean(axis=0), projection_=P, group_losses_=losses)
 
 
 def _balance(covariances: list[Array], k: int, n_rounds: int, step_size: float) -> tuple[Array, Array]:
@@ -130,7 +115,7 @@ def _balance(covariances: list[Array], k: int, n_rounds: int, step_size: float) 
     log_weights = np.zeros(2)
     average = np.zeros_like(covariances[0])
     for _ in range(n_rounds):
-        # Weights are kept as logarithms: exp(step_size * loss) overflows on features of large scale.
+        # Logarithms of weights: exp(step_size * loss) overflows on features of large scale.
         weights = np.exp(log_weights - log_weights.max())
         weights /= weights.sum()
         _, V = top_eigenvectors(weights[0] * covariances[0] + weights[1] * covariances[1], k)

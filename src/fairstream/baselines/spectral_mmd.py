@@ -1,4 +1,4 @@
-"""The same discrepancy for narrow embeddings, by Fourier series: the cost is linear in the number of rows.
+"""The MMD of narrow embeddings by Fourier series: the cost is linear in the number of rows.
 
 Symbols: K_ij = exp(-|z_i - z_j|^2 / b), w the group weights, so that MMD^2 = w'Kw. On a box wider than the
 data by a margin in which the kernel falls to rounding, the kernel equals its periodic continuation,

@@ -22,7 +22,7 @@ _MAX_HALVINGS = 40
 
 @dataclass(frozen=True, slots=True)
 class StiefelMinimum:
-    """Where the iteration stopped."""
+    """The point at which the iteration stopped."""
 
     V: Array
     value: float
@@ -68,7 +68,7 @@ def minimise(
     memory : int
         Pairs of steps and gradient changes that are remembered.
     noise : float
-        How far values may be off. A step may rise by it: near the minimum gradients tell more than values.
+        Error of the values. A step may raise the value by it: near the minimum gradients are more accurate.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def minimise(
             return StiefelMinimum(V, value, norm, step)
         direction = to_tangent(V, _two_loop(g, pairs))
         if np.sum(direction * g) > -1e-12 * norm * np.linalg.norm(direction):
-            pairs.clear()  # not a descent direction: curvature has changed too much to be of use
+            pairs.clear()  # not a descent direction: the stored curvature is no longer useful
             direction = -g
         length = 1.0 if pairs else min(1.0, 1.0 / norm)
         found = _search(objective, V, value + noise, direction, float(np.sum(direction * g)), length)
@@ -135,7 +135,7 @@ def _two_loop(g: Array, pairs: deque[tuple[Array, Array]]) -> Array:
 def _search(
     objective: Objective, V: Array, value: float, direction: Array, slope: float, length: float
 ) -> tuple[float, Array, float, Array] | None:
-    """Return step length, point, value and gradient of a step that falls enough, None where there is none."""
+    """Return step length, point, value and gradient of a sufficient step, None if there is none."""
     for _ in range(_MAX_HALVINGS):
         candidate = retract(V + length * direction)
         new_value, G = objective(candidate)

@@ -30,16 +30,16 @@ def answer_table(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text on standard output or error: the one way by which anything reaches the terminal.
+    """Print text on standard output or error; nothing else writes to the terminal.
 
-    Newlines and tabs are taken to be layout: text from data goes through `printable` before it is laid out.
+    Newlines and tabs count as layout, so text from data must pass through `printable` first.
     """
     lines = ("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
     click.echo("\n".join(lines), err=err)
 
 
 def printable(text: str) -> str:
-    r"""Return text that cannot steer a terminal: labels come from data, and data may hold anything.
+    r"""Escape control characters: labels come from data, which must not control the terminal.
 
     Examples
     --------

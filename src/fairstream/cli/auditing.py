@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,16 @@ from typing import Any
 import click
 
 from fairstream.auditing import audit as audit_models
-from fairstream.auditing.measure.probes import PROBES
+from fairstream.auditing.measure.attackers import FAMILIES, STRENGTHS
+from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS
+from fairstream.auditing.reproducing import as_commanded
 from fairstream.cli.answers import printable, say
 from fairstream.cli.options import F, data_argument, load_subspace, open_data, reading_options
+from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import InputInText, InputPath, OutputPath, WritingCommand
 from fairstream.streaming.embed import open_like
+
+EXIT_CODES = {FAILS: 3, CANNOT_TELL: 4}  # of MODEL's worst verdict; docs/cli.md lists them
 
 
 def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
@@ -33,21 +41,38 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
     help="Another model file to compare with; may be repeated. Plain PCA (pca) is always included.",
 )
 @click.option(
-    "--train", type=InputPath(), help="The training rows: classifiers are fitted on them and scored on DATA."
+    "--train", type=InputPath(), help="Rows that an attacker may have: fitted on them, scored on DATA."
 )
 @click.option(
-    "--probe",
-    "probes",
+    "--attack",
+    type=click.Choice([*STRENGTHS]),
+    default="standard",
+    show_default=True,
+    help="How hard to attack; strong takes all rows and minutes.",
+)
+@click.option(
+    "--limit",
+    type=click.FloatRange(0.5, 1.0, min_open=True, max_open=True),
+    help="AUC that no attacker may exceed; exit code 3 if it does not hold, 4 if that cannot be told.",
+)
+@click.option(
+    "--intersections",
     multiple=True,
-    type=click.Choice([*PROBES]),
-    help="Run only this probe; may be repeated. All by default.",
+    help="Attributes to cross in the table of decisions, such as sex,race; may be repeated.",
+)
+@click.option(
+    "--attacker",
+    "attackers",
+    multiple=True,
+    type=click.Choice([*FAMILIES]),
+    help="Use only this attacker; may be repeated. All by default.",
 )
 @click.option(
     "--sample",
     type=click.IntRange(min=100),
     default=10_000,
     show_default=True,
-    help="Rows that the probes see.",
+    help="Rows that a standard attack sees.",
 )
 @click.option(
     "--min-group-size",
@@ -56,7 +81,14 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
     show_default=True,
     help="Groups with fewer rows are left out.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample, folds and probes.")
+@click.option(
+    "--seen-rows",
+    type=click.Choice(["flag", "refuse"]),
+    default="flag",
+    show_default=True,
+    help="What to do if DATA has rows of the fit.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of sample, folds and attackers.")
 @click.option("--name", help="What the report calls MODEL; the name of its file by default.")
 @click.option("--title", default="Fairness audit", show_default=True, help="Heading of the report.")
 @report_option("--json", "json_file", "Write the report as JSON.")
@@ -67,9 +99,13 @@ def audit(
     data: Path,
     against: tuple[str, ...],
     train: Path | None,
-    probes: tuple[str, ...],
+    attack: str,
+    limit: float | None,
+    intersections: tuple[str, ...],
+    attackers: tuple[str, ...],
     sample: int,
     min_group_size: int,
+    seen_rows: str,
     seed: int,
     name: str | None,
     title: str,
@@ -85,17 +121,25 @@ def audit(
     if len(models) < 1 + len(others):
         raise ValueError(f"{first!r} and --against have the same name: rename one of the files")
     opener = partial(open_like, models[first])
-    report = audit_models(
-        models,
-        open_data(data, opener=opener, **reading),
-        train=None if train is None else (open_data(train, opener=opener, **reading),),
-        probes=probes or None,
-        sample_rows=sample,
-        min_group_size=min_group_size,
-        random_state=seed,
-        title=title,
-        announce=partial(say, err=True),
-    )
+    with progress_on_terminal("attack", unit="%") as progress:
+        report = audit_models(
+            models,
+            open_data(data, opener=opener, **reading),
+            train=None if train is None else (open_data(train, opener=opener, **reading),),
+            attack=attack,
+            limit=limit,
+            intersections=[tuple(map(str.strip, crossed.split(","))) for crossed in intersections],
+            attackers=attackers or None,
+            sample_rows=sample,
+            min_group_size=min_group_size,
+            seen_rows=seen_rows,
+            random_state=seed,
+            title=title,
+            announce=partial(say, err=True),
+            progress=progress,
+        )
+    files = {"audited rows": data.name} | ({} if train is None else {"training rows": train.name})
+    report = replace(report, reproduction=as_commanded(report.reproduction, _command_line(), files))
     for path, write in (
         (json_file, report.to_json),
         (html_file, report.to_html),
@@ -104,3 +148,11 @@ def audit(
         if path is not None:
             write(path)
     say("\n".join(map(printable, report.summary())))
+    code = EXIT_CODES.get(report.models[0].answer or "")
+    if code is not None:
+        click.get_current_context().exit(code)
+
+
+def _command_line() -> str:
+    """Return the command as it was typed, without the folder of the program."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -11,22 +11,46 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from types import FrameType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from fairstream._starting import ready
 from fairstream._version import __version__
 from fairstream.cli.answers import printable, say
-from fairstream.cli.auditing import audit
-from fairstream.cli.learning import fit, merge, moments, solve
-from fairstream.cli.showing import demo, frontier, inspect, plan
-from fairstream.cli.using import erase, transform
+from fairstream.cli.context import TYPED, checkpoint_folder, unwritten
 from fairstream.cli.wording import Wording
-from fairstream.cli.writing import TYPED, checkpoint_folder, unwritten
 from fairstream.streaming.signals import FitInterrupted
 
+# The module of every command, imported when the command runs, and what the list of commands says of it.
+COMMANDS = {
+    "fit": ("learning", "Fit a fair subspace on DATA in one pass and save it."),
+    "transform": ("embedding", "Write the fair coordinates of DATA, block by block."),
+    "erase": ("embedding", "Write DATA without its unfair part, in the original features, block by block."),
+    "moments": ("learning", "Collect the group moments of DATA, to be merged with others and solved later."),
+    "merge": ("learning", "Merge moments FILES, as if their rows had been seen together."),
+    "solve": ("learning", "Solve a moments FILE for a fair subspace, without any pass over data."),
+    "frontier": (
+        "showing",
+        "Show, for every m, the variance kept and the gaps left, from a moments FILE alone.",
+    ),
+    "inspect": ("showing", "Check a model, moments or checkpoint FILE and show what it holds."),
+    "audit": (
+        "auditing",
+        "Measure on DATA, which the fit has not seen, what MODEL's embedding gives away and what it cost.",
+    ),
+    "plan": (
+        "showing",
+        "Estimate from DATA how many rows the power method needs to keep a promise (PAFO, Theorem 1).",
+    ),
+    "demo": (
+        "showing",
+        "Fit on the Adult data, streamed from a Parquet file, and show what plain PCA leaks.",
+    ),
+}
 IO_ERROR = 74  # EX_IOERR of sysexits.h
 
 _ARGUMENT_ERRORS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
@@ -36,8 +60,7 @@ class Commands(click.Group):
     """A click group whose errors are one line, and whose exit codes are those of docs/cli.md."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **settings: Any) -> Any:  # type: ignore[override]
-        """Run the command line and end the process, as click does, but print by `say` alone."""
-        ready()
+        """Run the command line and exit, as click does, but print everything with `say`."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **settings)
         try:
@@ -49,6 +72,30 @@ class Commands(click.Group):
             sys.exit(error.exit_code)
         except click.Abort:
             sys.exit(128 + signal.SIGINT)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands in the order of their names."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; the list of commands and completion do without."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"fairstream.cli.{COMMANDS[cmd_name][0]}")
+        ready()
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
+        return found or click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; the exit code tells what kind of error ended it, 128 + n for signal n."""
@@ -90,9 +137,9 @@ class Commands(click.Group):
         if ctx.invoked_subcommand == "fit":
             folder = checkpoint_folder(ctx)
             text += (
-                ": nothing is kept of this fit; with --checkpoint FOLDER, --resume could go on from there"
+                ": nothing is kept of this fit; with --checkpoint FOLDER it could be resumed"
                 if folder is None
-                else f": of this fit only what {printable(str(folder))} holds is kept, --resume goes on"
+                else f": only what {printable(str(folder))} holds is kept: pass --resume to continue"
             )
         say(f"\n{text}", err=True)
 
@@ -106,12 +153,12 @@ class _Failure(click.ClickException):
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came; drafts of files are removed on the way out, as after Ctrl-C."""
+    """SIGTERM arrived; it removes unfinished files, as Ctrl-C does."""
 
 
 @contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, instead of leaving drafts of files behind."""
+    """Let SIGTERM end the command as Ctrl-C does, so that no unfinished file is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -145,7 +192,3 @@ def _show_warning(commands: Commands, ctx: click.Context, message: Warning | str
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 def main(debug: bool) -> None:
     """Fair streaming PCA: learn a subspace that gives no group away, in one pass over data of any size."""
-
-
-for command in (fit, transform, erase, moments, merge, solve, frontier, inspect, audit, plan, demo):
-    main.add_command(command)

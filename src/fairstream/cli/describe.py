@@ -9,7 +9,7 @@ from fairstream.files.format import PathLike, build, read_file
 
 
 def inspect_file(path: PathLike) -> dict[str, Any]:
-    """Return what a file says about itself: kind, parameters, rows, groups, versions. Checks it on the way.
+    """Return what a file says about itself: kind, parameters, rows, groups, versions; check it first.
 
     Examples
     --------

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.blocks import Block, BlockSource, SourceAround
 
 
-class LabelCount:
+class LabelCount(SourceAround):
     """A source as it is, which knows after each pass how many rows had no label.
-
-    Parameters
-    ----------
-    source : BlockSource
 
     Attributes
     ----------
@@ -31,28 +26,8 @@ class LabelCount:
     """
 
     def __init__(self, source: BlockSource) -> None:
-        self._source = source
+        super().__init__(source)
         self.unlabelled: dict[str, int] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_source":  # not there yet while a copy is made
-            raise AttributeError(name)
-        return getattr(self._source, name)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of every block."""
-        return self._source.n_features
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Column names, None if the source has none."""
-        return self._source.feature_names
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, None if only reading would tell."""
-        return self._source.n_rows
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order."""

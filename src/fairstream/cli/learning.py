@@ -18,9 +18,8 @@ from fairstream.cli.options import (
     output_option,
     pair,
     reading_options,
-    screen_choice,
+    solving_choices,
     solving_options,
-    unfair_numbers,
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
@@ -31,7 +30,7 @@ from fairstream.streaming.checkpoint import refuse_occupied
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.components import solve as solve_moments
 
-MAX_WORKERS = 1_024  # more processes than that are a slip of the hand
+MAX_WORKERS = 1_024  # more processes than this are a typing error
 
 rank_option = click.option(
     "--rank",
@@ -70,7 +69,7 @@ rank_option = click.option(
     metavar="ROWS",
     help="Rows between checkpoints.  [default: a minute]",
 )
-@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume from the newest checkpoint, if there is one.")
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of this scheduler: tcp://host:8786.")
 @click.option(
     "--workers",
@@ -82,13 +81,6 @@ rank_option = click.option(
 @as_json
 def fit(
     data: Path,
-    n_components: int | None,
-    n_unfair: tuple[str, ...],
-    constraint: str,
-    directions: str,
-    screen: str | None,
-    guard: float,
-    keep_target: float,
     channels: str,
     solver: str,
     rank: int | None,
@@ -102,40 +94,30 @@ def fit(
     workers: int | None,
     output: Path,
     as_json: bool,
-    **reading: Any,
+    **given: Any,
 ) -> None:
     """Fit a fair subspace on DATA in one pass and save it.
 
     DATA is a .parquet (file, folder, glob), .csv, .npy, .npz, .h5, .zarr or a folder or .zip of images.
     """
-    choices: dict[str, Any] = {
-        "n_components": n_components,
-        "n_unfair": unfair_numbers(n_unfair),
-        "constraint": constraint,
-        "directions": directions,
-        "screen": screen_choice(screen),
-        "guard": guard,
-        "keep_target": keep_target,
-        "solver": solver,
-        "rank": rank,
-    }
-    steps = pair(power_steps, "--power-steps")
-    choices |= {"step_rows": pair(step_rows, "--step-rows"), "random_state": seed}
-    choices |= {} if steps is None else {"power_steps": steps}
-    keeping: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
+    choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
+    choices["step_rows"] = pair(step_rows, "--step-rows")
+    if power_steps is not None:
+        choices["power_steps"] = pair(power_steps, "--power-steps")
     client = _chosen_client(dask, workers, every)
     refuse_occupied(checkpoint, resume)
     place = data if client is None else data.absolute()  # workers may have been started in another folder
     with progress_on_terminal("fit") as progress:
-        source = open_data(place, **reading)
+        source = open_data(place, **given)
         counted = LabelCount(source)
         estimator = fit_source(
             counted if client is None else source,
             _new_estimator(channels, source, choices),
             client=client,
+            checkpoint=checkpoint,
             every=every,
+            resume=resume,
             progress=progress,
-            **keeping,
         )
     unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)
     estimator.subspace_.save(output)
@@ -153,7 +135,7 @@ def _new_estimator(channels: str, source: Any, choices: dict[str, Any]) -> Any:
 
 
 def _chosen_client(dask: str | None, workers: int | None, every: int | None) -> str | int | None:
-    """Return where the fit runs: a scheduler's address, so many workers here, or None for this process."""
+    """Return where the fit runs: a scheduler's address, a number of workers, or None for this process."""
     if dask is not None and workers is not None:
         raise click.UsageError("--dask and --workers are both given: choose one")
     client = workers if dask is None else dask
@@ -181,7 +163,7 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
     "--sample",
     type=click.IntRange(min=1),
     metavar="ROWS",
-    help="Also keep about so many rows of each group, for --guard. The file then holds row-level data.",
+    help="Also keep about this many rows of each group, for --guard. The file then holds row-level data.",
 )
 @output_option("The moments file to write.", MOMENTS)
 @as_json
@@ -218,28 +200,8 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @solving_options
 @output_option("The model file to write.", MODEL)
 @as_json
-def solve(
-    file: Path,
-    n_components: int | None,
-    n_unfair: tuple[str, ...],
-    constraint: str,
-    directions: str,
-    screen: str | None,
-    guard: float,
-    keep_target: float,
-    output: Path,
-    as_json: bool,
-) -> None:
+def solve(file: Path, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
-    subspace = solve_moments(
-        load_moments(file),
-        n_components,
-        unfair_numbers(n_unfair),
-        constraint,
-        directions,
-        screen=screen_choice(screen),
-        guard=guard,
-        keep_target=keep_target,
-    )
+    subspace = solve_moments(load_moments(file), **solving_choices(given))
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

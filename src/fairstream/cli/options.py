@@ -89,7 +89,7 @@ solving_options = apply_options(
         "-k",
         "--n-components",
         type=click.IntRange(min=1),
-        help="Components to keep; by default all there are.",
+        help="Components to keep; by default as many as possible.",
     ),
     click.option(
         "-m",
@@ -121,6 +121,7 @@ solving_options = apply_options(
         help="With --guard: price of what is read of the target (numbers), to be kept.",
     ),
 )
+SOLVING = ("n_components", "n_unfair", "constraint", "directions", "screen", "guard", "keep_target")
 dither_options = apply_options(
     click.option(
         "--dither",
@@ -172,6 +173,13 @@ def open_data(
         block_size=block_size,
         **options,
     )
+
+
+def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the values of `solving_options` out of what was given, as the library takes them."""
+    choices = {name: given.pop(name) for name in SOLVING}
+    texts = {"n_unfair": unfair_numbers(choices["n_unfair"]), "screen": screen_choice(choices["screen"])}
+    return choices | texts
 
 
 def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
@@ -328,5 +336,5 @@ def _feature(name: str, data: Path) -> str | int:
 
 
 def _column(name: str, data: Path) -> str | int:
-    """Return a column's name, or its index where columns have no names."""
+    """Return a column's name, or its index if columns have no names."""
     return int(name) if data.suffix in (".npy", ".npz") and name.lstrip("-").isdigit() else name

@@ -5,16 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TextIO
 
 from tqdm.auto import tqdm
 
+from fairstream.data.progress import first_pass_told
+
 
 @contextmanager
 def progress_on_terminal(
-    title: str, stream: TextIO | None = None
+    title: str, stream: TextIO | None = None, *, unit: str = " rows"
 ) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function (rows done, rows in all or None) that draws a bar with rows per second and time left.
+
+    Another `unit` than rows may be counted; of "%", the numbers are shares of the whole.
 
     Outside notebooks, nothing is drawn if `stream` (standard error by default) is not a terminal.
 
@@ -26,11 +31,20 @@ def progress_on_terminal(
     """
     stream = sys.stderr if stream is None else stream
     quiet = not stream.isatty() and "ipykernel" not in sys.modules
-    look = {"unit": " rows", "unit_scale": True, "miniters": 1, "leave": False}
+    shown = title
+    look = {"unit": unit, "unit_scale": True, "miniters": 1, "leave": False}
     with tqdm(desc=title, file=stream, disable=quiet, **look) as bar:
 
-        def report(done: int, total: int | None) -> None:
+        def report(done: int, total: int | None, description: str = title) -> None:
+            nonlocal shown
+            if unit == "%" and total:
+                done, total = 100 * done // total, 100
             bar.total = total
+            if description != shown:
+                shown = description
+                bar.set_description(description, refresh=False)
+                bar.reset()
             bar.update(done - bar.n)
 
-        yield report
+        with first_pass_told(partial(report, description=f"{title}, first pass")):
+            yield report

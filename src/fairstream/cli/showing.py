@@ -72,7 +72,11 @@ def inspect(file: Path, as_json: bool) -> None:
 )
 @click.option("--delta", type=float, default=0.1, show_default=True, help="Probability of failure.")
 @click.option(
-    "--sample", type=click.IntRange(min=2), default=10_000, show_default=True, help="Rows kept at hand."
+    "--sample",
+    type=click.IntRange(min=2),
+    default=10_000,
+    show_default=True,
+    help="Rows to sample.",
 )
 @as_json
 def plan(

@@ -1,7 +1,7 @@
 r"""Puts the library's messages, which name Python arguments, into the words of one command.
 
-A rule that names an option applies only to commands that have it; for the others it says something else, or
-nothing. So no message tells anyone to type what the command would refuse.
+A rule that names an option applies only to commands that have it; other commands get another text, or none.
+So no message suggests an option that the command would refuse.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
 class Rule(NamedTuple):
-    """A pattern of the library's words, what to say instead, and what if the command lacks the options.
+    """A pattern in the library's messages, its replacement, and another one for commands without the options.
 
-    The options are those that `typed` names, and `needs`, on which its advice depends.
+    The options are those named in `typed`, and those in `needs`, on which the advice depends.
     """
 
     pattern: str
@@ -39,7 +39,12 @@ class Argument(NamedTuple):
 
 
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
-_TO_ENCODE = ("--impute",)  # of just those commands that decide how columns become features
+# Options of `open_source` that have no option of their own.
+_OPTIONS = (
+    "delimiter|column_names|column_types|text_encoding|newlines_in_values|key|missing_chunks|name_column|names|"
+    "mode|resize|workers|prefetch|max_pixels|max_bytes|on_error"
+)
+_TO_ENCODE = ("--impute",)  # only commands that choose how columns become features have it
 
 RULES = (
     # Sensitive attributes
@@ -84,6 +89,7 @@ RULES = (
     ),
     Rule(r"leave it out of features", "leave it out of --features", "fit the model without it", _TO_ENCODE),
     Rule(r"column_types=\{name: type\}", """--option 'column_types={"NAME": "TYPE"}'""", "another file"),
+    Rule(rf"^({_OPTIONS}) (is|names|does) ", r"--option \1 \2 ", r"\1 \2 "),
     Rule(r"""delimiter=(['"].['"])""", r"--option delimiter=\1", "another delimiter"),
     Rule(
         r"has (\S*;\S*): name one of these",
@@ -115,23 +121,28 @@ RULES = (
     Rule(
         r'use solver "exact", "sketch" or "auto"', "use --solver exact, sketch or auto", "use another solver"
     ),
-    Rule(r"pass resume=True to go on", "pass --resume to go on", "resume it with fairstream fit --resume"),
-    Rule(r"resume=True goes on", "--resume goes on", "fairstream fit --resume goes on"),
+    Rule(r"use solver[= ]'exact' or 'sketch'", "use --solver exact or sketch", "use another solver"),
+    Rule(
+        r"pass resume=True to continue", "pass --resume to continue", "resume it with fairstream fit --resume"
+    ),
     Rule(r"checkpoint='((?:[^'\\]|\\.)*)' already", r"--checkpoint \1 already", r"\1 already"),
     Rule(
         r"(resume|every) is given without checkpoint",
         r"--\1 is given without --checkpoint",
         r"\1 is given alone",
     ),
-    Rule(r"checkpoint holds a place", "--checkpoint holds a place", "a checkpoint holds a place"),
     Rule(r"\(partition_rows, or more partitions\)", "(more files or row groups)"),
     Rule(r" and partition_rows", ""),
     Rule(r"client is ", "--workers is ", "the number of workers is "),
     # Audits
-    Rule(r"raise downstream_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"raise sample_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"pass seen_rows='flag'", "pass --seen-rows flag", "let them be flagged"),
+    Rule(r"^intersections (has|are)", r"--intersections \1", r"intersections \1"),
+    Rule(r"pass y too", "pass --target too", "give a target too"),
     Rule(r"leave y out", "leave --target out", "leave the target out"),
     Rule(r"^y (has|is)", r"--target \1", r"the target \1"),
     # What only Python can do
+    Rule(r"^backend='\w+' needs", "the data of this command needs"),
     Rule(r", or pass an iterable of blocks", ""),
     Rule(r", or a DataFrame(?: for mixed columns)?", ", or a table"),
     Rule(r"open the data with fairstream\.sinks\.open_like, and fit models", "fit models"),
@@ -177,7 +188,7 @@ class Wording:
     options : set of str
         All long options of the command.
     typed : iterable of str
-        What was typed, file names above all: it is repeated as it is.
+        What was typed, such as file names: it is repeated unchanged.
 
     Examples
     --------
@@ -189,13 +200,14 @@ class Wording:
 
     def __init__(self, options: Collection[str], typed: Iterable[str] = ()) -> None:
         self._options = frozenset(options)
-        kept = sorted((re.escape(text) for text in typed if len(text) > 1), key=len, reverse=True)
+        # As a whole: "power" was typed, but not the name power_steps.
+        kept = sorted((rf"(?<!\w){re.escape(text)}(?!\w)" for text in typed if len(text) > 1), key=len)
         names = "|".join(re.escape(argument.name) for argument in ARGUMENTS)
         plain = "|".join(argument.name for argument in ARGUMENTS if "_" in argument.name)
         self._tokens = re.compile(
             "|".join(
                 [
-                    *(f"(?:{text})" for text in kept),
+                    *reversed(kept),
                     r"'(?:[^'\\]|\\.)*'",  # a value from the data
                     rf"(?<![\w./-])(?P<set>{names})=(?:{_VALUE}|(?P<flag>True)|(?P<none>None))",
                     rf"^(?P<subject>{names})(?= (?:names|is|has|holds|does not)\b)",

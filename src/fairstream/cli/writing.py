@@ -9,15 +9,12 @@ from typing import Any
 
 import click
 
+from fairstream.cli.context import note_outputs, note_typed
 from fairstream.files.format import check_target
 from fairstream.files.outputs import check_apart, check_replaceable
 
 MODEL = frozenset({"FairSubspace", "ChannelSubspaces"})
 MOMENTS = frozenset({"GroupMoments"})
-# Where the context keeps what was typed, and the outputs as they were when the command began.
-TYPED = "fairstream.typed"
-_CHECKPOINT = "fairstream.streaming.checkpoint"
-_STATES = "fairstream.files.outputs"
 
 
 class NonEmptyPath(click.Path):
@@ -68,7 +65,7 @@ class OutputPath(NonEmptyPath):
 
 
 class OutputFolder(NonEmptyPath):
-    """A folder that files are written to, beside others that may be there."""
+    """A folder that files are written to; it may hold others."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, file_okay=False)
@@ -79,9 +76,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Note what was typed, then run."""
-        values = (value for parameter in self.params for value in _values(ctx, parameter))
-        ctx.meta[TYPED] = [str(value) for value in values if isinstance(value, str | Path)]
-        ctx.meta[_CHECKPOINT] = ctx.params.get("checkpoint")
+        note_typed(ctx, (value for parameter in self.params for value in _values(ctx, parameter)))
         return super().invoke(ctx)
 
 
@@ -105,28 +100,8 @@ class WritingCommand(Command):
         for position, path in enumerate(files):
             if path.resolve() in [other.resolve() for other in files[:position]]:
                 raise click.UsageError(f"{path} is named by two options: name a file for each")
-        ctx.meta[_STATES] = {path: _state(path) for path in files}
+        note_outputs(ctx, files)
         return super().invoke(ctx)
-
-
-def unwritten(ctx: click.Context) -> list[Path]:
-    """List the outputs of the command that are as they were when it began."""
-    return [path for path, state in ctx.meta.get(_STATES, {}).items() if _state(path) == state]
-
-
-def checkpoint_folder(ctx: click.Context) -> Path | None:
-    """Return the folder for checkpoints that the command was given."""
-    folder: Path | None = ctx.meta.get(_CHECKPOINT)
-    return folder
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    """Return what changes when a file is replaced."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
 
 
 def _inputs(ctx: click.Context) -> Iterator[Path]:

@@ -79,7 +79,7 @@ def row_index(rows: Any) -> Any | None:
 
 def _in_order(values: Any, index: Any, name: str, way_out: str) -> Any:
     own = row_index(values)
-    # A different length is reported, with both numbers, by the check of one label per row.
+    # The check of one label per row reports a different length, with both numbers.
     if own is None or len(own) != len(index) or len(own) == 0 or own.equals(index):
         return values
     if own.is_unique and index.is_unique:
@@ -96,7 +96,7 @@ def _in_order(values: Any, index: Any, name: str, way_out: str) -> Any:
 
 
 def _warn_of_default(name: str, counted: str) -> None:
-    """Say which way the pairing went: a default index may be that of an array already in X's order."""
+    """Warn that rows are paired by index: a default index may mean that they are already in X's order."""
     warnings.warn(
         f"{counted} has the default index 0, 1, 2, ..., the other side the same numbers in another order: "
         f"{name} is paired with X by index; pass {name}.to_numpy() if the rows are in the same order",

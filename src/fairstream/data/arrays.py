@@ -28,8 +28,8 @@ _SPARSE_MEMBERS = {"format", "shape", "data"}
 class MatrixSource:
     """Blocks of a matrix in memory or in a file.
 
-    Rows of more than one dimension (images, say) are flattened in C order. Values keep their type:
-    whoever computes on a block casts it. Labels and target that are passed in, and named members of an .npz
+    Rows of more than one dimension (images, say) are flattened in C order. Values keep their type;
+    computations cast them block by block. Labels and target that are passed in, and named members of an .npz
     file, are read at opening.
     """
 
@@ -108,8 +108,8 @@ class ArrayRows:
 class FileRows:
     """Rows of an array in a .npy file, or in a member of an .npz file, read from front to back.
 
-    Blocks are read, not mapped: a mapped file counts as this process's memory until the system wants it back.
-    `shape` is that of the whole array; `first` and `last` say which of its rows are meant.
+    Blocks are read, not mapped: a mapped file counts as this process's memory until the system reclaims it.
+    `shape` is that of the whole array; `first` and `last` select rows.
     """
 
     path: str
@@ -334,7 +334,7 @@ def _place(path: str | Path, member: str | None) -> str:
 def _open_stream(path: str | Path, member: str | None) -> Iterator[IO[bytes]]:
     if member is None:
         with open(path, "rb", buffering=0) as raw:
-            # FileIO.readinto goes straight into the block; only the header is read in small pieces.
+            # Unbuffered, so that readinto fills the block directly; only the header is read in small pieces.
             yield raw
     else:
         with zipfile.ZipFile(path) as archive, archive.open(member + ".npy") as stream:

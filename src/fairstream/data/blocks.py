@@ -50,6 +50,42 @@ class BlockSource(Protocol):
         """Yield the blocks in order."""
 
 
+class SourceAround:
+    """A source as it is; a subclass changes or watches its blocks.
+
+    Parameters
+    ----------
+    source : BlockSource
+    """
+
+    def __init__(self, source: BlockSource) -> None:
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_source":  # not there yet while a copy is made
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of every block."""
+        return self._source.n_features
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Column names, None if the source has none."""
+        return self._source.feature_names
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, None if only reading would tell."""
+        return self._source.n_rows
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield the blocks in order."""
+        return iter(self._source)
+
+
 def is_source(value: object) -> bool:
     """Whether a value is a `BlockSource`; its properties, which may read data, are not evaluated.
 

@@ -1,4 +1,4 @@
-"""The reader of CSV files, plain or compressed, in any text encoding."""
+"""The reader behind the table source for CSV files, plain or compressed, in any text encoding."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class CsvReader(FrontToBack):
     """A CSV file, plain or compressed, parsed as it streams.
 
     Types come from the first megabyte; whole numbers among the features are read as floats, so that a
-    decimal point further down does no harm. Anything else that changes type half-way is an error. So is a
-    line end in a text value, the trace of a quote that was never closed, unless `newlines_in_values`.
+    decimal point further down is no error. Any other change of type is an error. So is a line end in a text
+    value, which shows that a quote was never closed, unless `newlines_in_values`.
     """
 
     one_shot = False
@@ -45,6 +45,8 @@ class CsvReader(FrontToBack):
         newlines_in_values: bool = False,
     ) -> None:
         self.place = path
+        if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+            raise ValueError(f"delimiter is {delimiter!r}: pass a single character, such as ';'")
         self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
         self._text_encoding = _checked_codec(text_encoding)
         self._newlines = newlines_in_values
@@ -58,8 +60,7 @@ class CsvReader(FrontToBack):
         self._read_bytes = _CSV_BYTES
         with self._stream() as stream:
             head = _first_lines(stream, path)
-            # The parser wants whole lines in what it reads at a time, and many: each batch costs some time
-            # for every column.
+            # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
             longest = max(map(len, head.splitlines()), default=0)
             self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
             with self._parsing(pa.BufferReader(head), None, self._types) as reader:
@@ -122,7 +123,7 @@ class CsvReader(FrontToBack):
         )
 
     def _refuse_other_delimiter(self) -> None:
-        """Refuse a header that is one column only because it was cut at the wrong character."""
+        """Refuse a header of one column that contains another usual delimiter."""
         if len(self.schema.names) != 1:
             return
         name = self.schema.names[0]

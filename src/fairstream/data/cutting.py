@@ -111,7 +111,7 @@ def rows_between(blocks: Iterable[Block], start: int, stop: int) -> Iterator[Blo
 
 
 def closing_early(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items. If the loop over them is left early, close the generator they come from at once."""
+    """Yield the items. If the loop over them ends early, close their generator immediately."""
     iterator = iter(items)
     try:
         yield from iterator

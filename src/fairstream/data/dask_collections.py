@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairstream.data.alignment import WAY_OUT, paired
-from fairstream.data.blocks import Block, BlockSource, take_rows
+from fairstream.data.blocks import Block, BlockSource, SourceAround, take_rows
 from fairstream.data.cutting import rows_between
 from fairstream.data.dask_types import is_array, is_collection, is_frame, is_task, with_results
 from fairstream.data.groups import encode_groups, label_order
@@ -84,17 +84,12 @@ class TaskPart:
         ]
 
 
-class _Weighted:
+class _Weighted(SourceAround):
     """The source of a part, with the weights of its rows."""
 
     def __init__(self, source: BlockSource, weights: Any) -> None:
-        self._source, self._weights = source, weights
-        self.n_features, self.feature_names, self.n_rows = (
-            source.n_features,
-            source.feature_names,
-            len(weights),
-        )
-        self.encoding = getattr(source, "encoding", None)
+        super().__init__(source)
+        self._weights = weights
 
     def __iter__(self) -> Iterator[Block]:
         start = 0

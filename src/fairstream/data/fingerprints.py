@@ -1,4 +1,4 @@
-"""Fingerprints: a 64-bit hash of the values of every row, however rows are cut, ordered or stored."""
+"""Fingerprints: a 64-bit hash of the values of each row, independent of blocks, order and storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SLICE_NUMBERS = 2**20  # hashed at a time: temporaries stay in the cache
 
 
 def row_fingerprints(X: Matrix, key: int = 0) -> Words:
-    """Return a 64-bit hash of every row of X; a zero counts for nothing, whether it is stored or not.
+    """Return a 64-bit hash of every row of X; zeros do not count, stored or not.
 
     Parameters
     ----------

@@ -46,10 +46,14 @@ class GroupColumn:
         decoded: NDArray[np.object_] = table[self.codes]
         return decoded
 
+    def counts(self) -> dict[Hashable, int]:
+        """Return the number of rows of every label."""
+        counts = np.bincount(self.codes + 1, minlength=len(self.labels) + 1)[1:]
+        return dict(zip(self.labels, counts.tolist(), strict=True))
+
     def occurring(self) -> tuple[Hashable, ...]:
         """Return the labels that some row has."""
-        counts = np.bincount(self.codes + 1, minlength=len(self.labels) + 1)[1:]
-        return tuple(label for label, count in zip(self.labels, counts, strict=True) if count)
+        return tuple(label for label, count in self.counts().items() if count)
 
     def one_versus_rest(self) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Yield, for every label, which rows have it and which have another one."""
@@ -174,7 +178,7 @@ class GroupIndex:
         return member
 
     def places_of(self, other: GroupIndex) -> list[int]:
-        """Return where each slot of another index, whose groups this one has, lives here."""
+        """Return the slot here of each slot of another index, all of whose groups this one has."""
         return [0, *(self.slots[name][label] for name, label in other.listed())]
 
 
@@ -351,7 +355,7 @@ def _as_array(name: str, values: object) -> NDArray[Any]:
 
 
 def _exact_integers(values: Any) -> Any:
-    """Return pandas and pyarrow arrays as objects: NumPy turns integers beside a missing one into floats."""
+    """Return pandas and pyarrow arrays as objects: NumPy makes floats of integers if one is missing."""
     if hasattr(values, "isna") and not isinstance(getattr(values, "dtype", None), np.dtype):
         return np.asarray(values, dtype=object)
     return values.to_pylist() if type(values).__module__.startswith("pyarrow.") else values

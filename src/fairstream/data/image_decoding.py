@@ -30,16 +30,11 @@ def decode(data: bytes, *, mode: str, resize: tuple[int, int] | None, max_pixels
     The size is read from the header and checked against `max_pixels` before anything is decoded. Grey is
     the luma of ITU-R 601. `resize` is (height, width), bilinear with antialiasing (Pillow).
     Of 16 bits per channel the upper 8 are kept. Palettes and CMYK become RGB, an alpha channel is dropped.
-    Pixels of 32 bits have no known range and are refused. Orientation tags are not applied.
+    Pixels of 32 bits are refused, since their range is unknown. Orientation tags are ignored.
     """
-    opened = None
-    if _is_jpeg(data) and simplejpeg is not None:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-    else:
-        opened, colours = _open(data), None
-        width, height = opened.size
+    (height, width), colours, opened = _header(data)
     check_pixels(height, width, max_pixels)
-    if opened is None and colours in ("YCbCr", "Gray", "RGB"):
+    if colours in ("YCbCr", "Gray", "RGB"):
         pixels = simplejpeg.decode_jpeg(data, colorspace="RGB" if mode == "rgb" else "GRAY")
     else:
         pixels = _decode_with_pillow(opened or _open(data), mode)
@@ -50,11 +45,7 @@ def decode(data: bytes, *, mode: str, resize: tuple[int, int] | None, max_pixels
 
 def size_of(data: bytes) -> tuple[int, int]:
     """Return (height, width) from the header."""
-    if _is_jpeg(data) and simplejpeg is not None:
-        height, width, *_ = simplejpeg.decode_jpeg_header(data)
-        return height, width
-    width, height = _open(data).size
-    return height, width
+    return _header(data)[0]
 
 
 def check_pixels(height: int, width: int, max_pixels: int) -> None:
@@ -66,8 +57,14 @@ def check_pixels(height: int, width: int, max_pixels: int) -> None:
         )
 
 
-def _is_jpeg(data: bytes) -> bool:
-    return data[:3] == b"\xff\xd8\xff"
+def _header(data: bytes) -> tuple[tuple[int, int], str | None, Any]:
+    """Return (height, width), and either the colour space of a JPEG or the image as Pillow opened it."""
+    if data[:3] == b"\xff\xd8\xff" and simplejpeg is not None:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        return (height, width), colours, None
+    opened = _open(data)
+    width, height = opened.size
+    return (height, width), None, opened
 
 
 def _open(data: bytes) -> Any:

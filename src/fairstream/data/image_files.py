@@ -1,4 +1,4 @@
-"""Bytes of image files by name, from a folder or in place from a zip archive, for many threads at once."""
+"""Bytes of image files by name, from a folder or a zip archive that is not unpacked, for many threads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FolderFiles:
 
 
 class _Member(NamedTuple):
-    """Where a file lies in an archive."""
+    """The place of a file in an archive."""
 
     header_offset: int
     stored_size: int

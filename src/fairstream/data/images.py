@@ -46,7 +46,7 @@ class ImageSource:
     Parameters
     ----------
     files : FolderFiles or ZipFiles
-        Where the bytes come from.
+        The source of the bytes.
     names : list of str
         Full names of the images, in the order of the rows.
     groups : dict of GroupColumn
@@ -264,7 +264,7 @@ class ImageSource:
 
     def _unusable(self, name: str, reason: object) -> ValueError:
         return ValueError(
-            f'{self._files.place}: image {name} cannot be used: {reason}; pass on_error="skip" to go on'
+            f'{self._files.place}: image {name} cannot be used: {reason}; pass on_error="skip" to skip it'
         )
 
 
@@ -279,9 +279,9 @@ def open_images(
 ) -> ImageSource:
     """Open a folder or zip of images, with labels from an attribute table or passed in.
 
-    With `attributes` (a path to a CelebA text file, CSV or Parquet, or a frame), `sensitive` lists its
-    columns; rows whose image is not there are left out and counted in `n_without_image`, images without a
-    row are left out. With `names`, these images are read in this order, and `sensitive` may hold one label
+    With `attributes` (a path to a CelebA text file, CSV or Parquet, or a frame), `sensitive_features` lists
+    its columns; rows without an image are left out and counted in `n_without_image`, images without a row are
+    left out. With `names`, these images are read in this order, and `sensitive_features` may hold one label
     for each.
     """
     files = open_files(path)

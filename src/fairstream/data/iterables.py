@@ -25,7 +25,7 @@ class IterableSource:
     ----------
     items : iterable, or callable that returns one
         Yields (X, labels), (X, labels, target), Block, or X alone. Labels take any form that `encode_groups`
-        takes. A list, a data loader or a callable can be read again; a generator only once, and says so.
+        takes. A list, a data loader or a callable can be read again, a generator only once.
     sensitive_features : list of str, optional
         Names for the label columns in order. If labels have names of their own, the ones to keep.
     block_size : int, optional
@@ -43,7 +43,7 @@ class IterableSource:
     ) -> None:
         if sensitive_features is not None and listed_names(sensitive_features) is None:
             raise ValueError(
-                "sensitive holds labels, but the labels of an iterable come with its blocks: "
+                "sensitive_features holds labels, but the labels of an iterable come with its blocks: "
                 f"pass their names, and {_WANTED}"
             )
         self._items = items

@@ -1,9 +1,9 @@
-"""Which columns and which labels are what: roles of matrix columns, and labels passed beside a source."""
+"""Columns as labels: which columns of a matrix are sensitive, and labels passed separately from the data."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.data.blocks import Block, BlockSource, Matrix, take_rows
+from fairstream.data.blocks import Block, BlockSource, Matrix, SourceAround, take_rows
 from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.data.parts import check_part, cut_groups
 
 
 def listed_names(sensitive_features: object) -> list[str] | None:
-    """Return the names if `sensitive` is a name or a list of names, None if it is something else.
+    """Return the names if `sensitive_features` is a name or a list of names, None if it is something else.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def choose_key(place: str, members: list[str], key: str | None) -> str:
 
 
 class MatrixRoles:
-    """What each column of a matrix is for, and the labels that come beside it.
+    """What each column of a matrix is for, and the labels that are passed with it.
 
     Parameters
     ----------
@@ -157,38 +157,18 @@ class MatrixRoles:
         return np.array([j for j in range(n_columns) if j not in left_out], dtype=np.intp)
 
 
-class LabelledSource:
+class LabelledSource(SourceAround):
     """Another source's blocks with labels that were passed in, matched by row number."""
 
     def __init__(self, source: BlockSource, sensitive_features: object, n_rows: int) -> None:
-        self._source = source
+        super().__init__(source)
         self._n_rows = n_rows
         self._groups = encode_groups(sensitive_features, n_rows)
 
     @property
-    def n_features(self) -> int:
-        """Number of columns of every block."""
-        return self._source.n_features
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Column names of the wrapped source."""
-        return self._source.feature_names
-
-    @property
-    def encoding(self) -> Mapping[str, Any] | None:
-        """How table columns become features, None if the wrapped source is no table."""
-        return getattr(self._source, "encoding", None)
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows."""
+    def n_rows(self) -> int:
+        """Number of rows, which is that of the labels."""
         return self._n_rows
-
-    @property
-    def block_size(self) -> int | None:
-        """Rows of every block but the last."""
-        return getattr(self._source, "block_size", None)
 
     @property
     def cuts(self) -> Sequence[int] | None:
@@ -214,13 +194,14 @@ class LabelledSource:
             stop = start + block.n_rows
             if stop > self._n_rows:
                 raise ValueError(
-                    f"sensitive has {self._n_rows:,} rows, the data has more: pass one label per row"
+                    f"sensitive_features has {self._n_rows:,} rows, the data has more: pass one label per row"
                 )
             yield replace(block, groups=take_rows(self._groups, slice(start, stop)))
             start = stop
         if start < self._n_rows:
             raise ValueError(
-                f"sensitive has {self._n_rows:,} rows, the data has {start:,}: pass one label per row"
+                f"sensitive_features has {self._n_rows:,} rows, the data has {start:,}: "
+                "pass one label per row"
             )
 
 

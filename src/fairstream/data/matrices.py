@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 def check_matrix(X: Any, name: str = "X") -> None:
     """Refuse a masked array, and a sparse matrix whose index arrays do not describe its shape.
 
-    SciPy's compiled code follows indices without looking: a wrong one reads or writes memory that belongs to
-    others. So this comes before anything else touches the matrix. One pass over the indices, no copy.
+    SciPy's compiled code does not check indices: a wrong one reads or writes foreign memory. So call this
+    before anything else uses the matrix. It takes one pass over the indices and no copy.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def check_pointers(name: str, indptr: NDArray[Any], n_rows: int, n_values: int) 
 def _check_indices(name: str, axis: str, indices: NDArray[Any], size: int) -> None:
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise _damaged(name, f"its {axis} indices have shape {indices.shape} and dtype {indices.dtype}")
-    # A negative number is a very large one without its sign: one pass finds both.
+    # As an unsigned number a negative one is very large: one maximum finds both errors.
     unsigned = indices.view(indices.dtype.str.replace("i", "u"))
     if unsigned.size and int(unsigned.max()) >= size:
         raise _damaged(name, f"it has a {axis} index outside 0 to {size - 1}")

@@ -1,4 +1,4 @@
-"""The one door: turns paths, arrays, frames, stores, image archives and iterables into block sources."""
+"""open_source, the one door: finds the kind of the data and calls the module that opens it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class _Kind(NamedTuple):
 
 _MATRIX = ("features", "target", "keep_sensitive")
 _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
-_STORE = ("features", "target", "key")
 _CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values")
+_STORE = ("features", "target", "key")
 _NAMING = ("attributes", "name_column", "names")
 _DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "max_bytes", "on_error")
 _KINDS = {
@@ -155,7 +155,7 @@ def open_source(
         words = _KINDS[kind].words
         raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
     source = _opener(kind)(data, sensitive_features=sensitive_features, block_size=block_size, **options)
-    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # a memory map has one
+    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # of a memory map
     if isinstance(origin, str | Path):
         source.path = Path(origin)  # type: ignore[attr-defined]  # so that no output overwrites it
     return source

@@ -1,4 +1,4 @@
-"""The reader of Parquet files: row groups of one file or several, with Hive keys as columns."""
+"""The reader behind the table source for Parquet: row groups of one file or several, Hive keys as columns."""
 
 from __future__ import annotations
 

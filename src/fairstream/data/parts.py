@@ -1,4 +1,4 @@
-"""Sources that can be read from the middle: where they may be cut, and what a part of one is."""
+"""Sources that can be divided: the rows at which they may be cut, and their parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PART_BYTES = 2**26
 
 @runtime_checkable
 class DivisibleSource(BlockSource, Protocol):
-    """A source that hands out parts of itself, which are sources too, cheap to send and opened on arrival.
+    """A source that can be divided into parts, which are sources too, cheap to send and opened on arrival.
 
     Examples
     --------

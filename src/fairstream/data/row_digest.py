@@ -1,7 +1,7 @@
-"""RowDigest: a running checksum of the rows of a stream, however they are cut into blocks.
+"""RowDigest: a running checksum of the rows of a stream, independent of how they are cut into blocks.
 
-CRC-32 detects accidents (other rows, another order, other labels) at several gigabytes a second. It does not
-protect against rows that were crafted to collide.
+CRC-32 detects accidents (other rows, another order, other labels) at several gigabytes a second. It is no
+protection against rows crafted to collide.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups of so few rows that their stored moments nearly reveal the rows themselves."""
+"""Small groups: stored moments of a few rows nearly reveal the rows themselves."""
 
 from __future__ import annotations
 

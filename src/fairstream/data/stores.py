@@ -49,7 +49,7 @@ class HDF5Store:
     def array(self, opened: Any, name: str | None) -> Any:
         """Return an array of the open group, the opened array itself for None; refuse one kept elsewhere.
 
-        Otherwise a file could have any other file on the machine read as numbers.
+        Otherwise a file could make us read any other file on the machine.
         """
         if name is not None and _is_external_link(opened, name):
             raise self._elsewhere(name, opened.get(name, getlink=True).filename)
@@ -206,7 +206,7 @@ class StoreSource:
             return array[span]
         except MemoryError:
             raise
-        except Exception as error:  # every codec fails in its own way
+        except Exception as error:  # each codec raises its own errors
             place = self._store.place if name is None else f"{self._store.place}[{name}]"
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise ValueError(

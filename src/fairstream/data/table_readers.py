@@ -1,4 +1,4 @@
-"""Readers of Arrow record batches: what one is, and those of frames and Arrow streams in memory."""
+"""Readers of Arrow record batches: the protocol, and the readers of frames and Arrow streams in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table source: any reader of Arrow record batches as blocks of numbers with group labels."""
+"""The table source: opens frames, Parquet and CSV files, and yields blocks of numbers with group labels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fairstream.data.groups import encode_groups
 from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
+from fairstream.data.progress import reported
 from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 
@@ -173,7 +175,7 @@ class TableSource:
         if columns and not self._encoder.learned:
             # A failed pass must leave nothing half-learned behind: learn on a fresh copy, then keep it.
             encoder = self._encoder.blank()
-            encoder.learn(self._batches(columns))
+            encoder.learn(reported(self._batches(columns), self.n_rows))
             self._encoder = encoder
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
@@ -258,40 +260,24 @@ def open_parquet(path: Path, **options: Any) -> BlockSource:
     return _labelled(table_reader(path), **options)
 
 
-def open_csv(
-    path: Path,
-    *,
-    delimiter: str | None = None,
-    column_names: Sequence[str] | None = None,
-    column_types: Mapping[str, str] | None = None,
-    text_encoding: str = "utf-8",
-    newlines_in_values: bool = False,
-    **options: Any,
-) -> BlockSource:
+def open_csv(path: Path, **options: Any) -> BlockSource:
     """Open a CSV file, plain or compressed."""
-    reader = table_reader(
-        path,
-        delimiter=delimiter,
-        column_names=column_names,
-        column_types=column_types,
-        text_encoding=text_encoding,
-        newlines_in_values=newlines_in_values,
-    )
-    return _labelled(reader, **options)
+    parsing = {name: options.pop(name) for name in signature(CsvReader).parameters if name in options}
+    return _labelled(table_reader(path, **parsing), **options)
 
 
 def _labelled(reader: TableReader, *, sensitive_features: object = None, **options: Any) -> BlockSource:
-    """Take labels from the table's own columns, or from what was passed beside it."""
+    """Take labels from the table's own columns, or from separate ones."""
     names = listed_names(sensitive_features)
     if sensitive_features is None or names is not None:
         return TableSource(reader, sensitive_features=names or (), **options)
     if reader.n_rows is None:
         raise ValueError(
-            f"sensitive holds labels, and the length of {reader.place} is not known beforehand: "
+            f"sensitive_features holds labels, and the length of {reader.place} is not known beforehand: "
             "name columns instead"
         )
     attributes = encode_groups(sensitive_features, reader.n_rows)
-    # df["sex"] passed beside df: the column it came from is as sensitive as the labels are.
+    # df["sex"] passed with df: the column it came from is as sensitive as the labels.
     columns = {*reader.schema.names}
     hidden = [name for name in attributes if name in columns]
     return LabelledSource(TableSource(reader, hidden=hidden, **options), attributes, reader.n_rows)

@@ -37,11 +37,6 @@ class CelebASelection:
     images: Path
     members: tuple[str, ...]
 
-    @property
-    def in_archive(self) -> bool:
-        """Whether `images` is a zip archive rather than a folder."""
-        return self.images.suffix == ".zip"
-
     def __len__(self) -> int:
         return len(self.names)
 
@@ -172,7 +167,7 @@ def _read_partition(path: Path, listed: list[str]) -> NDArray[np.int8]:
 
 
 def _images_in(images: Path) -> dict[str, str]:
-    """Return where every image is: file name to path below the folder, or to member of the archive."""
+    """Map every file name to its path below the folder, or to its member of the archive."""
     if images.is_dir():
         with scandir(images) as entries:
             return {entry.name: entry.name for entry in entries}

@@ -51,7 +51,7 @@ class SyntheticStream(TwoGroups):
         Independent groups; all of group 0 first (needs `n_rows`); or none of group 1 before row
         `late_row`, independent groups from there on.
     late_row : int
-        Where group 1 begins in order "group_late".
+        First row of group 1 in order "group_late".
     n_rows, block_size : int
         Length of the stream (None: endless) and rows per block when iterated.
     seed : int
@@ -127,7 +127,7 @@ class SyntheticStream(TwoGroups):
         rank = factors[0].shape[0]
         table = None
         if self.distribution == "rademacher" and rank <= 8:
-            # So few sign patterns that every possible row is listed once and looked up: ten times faster.
+            # There are so few sign patterns that a table of all possible rows is ten times faster.
             patterns = _signs(np.arange(2**rank, dtype=np.uint8)[:, None])[:, :rank].astype(self.dtype)
             table = np.concatenate([patterns @ F + c for F, c in zip(factors, centres, strict=True)])
         for tile in itertools.count(first):
@@ -190,8 +190,7 @@ def synthetic_stream(
     mean_scale : float
         Length of the mean gap f; its direction is random, the total mean zero.
     shared_subspace : bool
-        Whether both covariances have the same eigenvectors; otherwise each group has its own random ones,
-        hence different leading subspaces.
+        Whether both covariances have the same eigenvectors; otherwise each group has its own random ones.
     random_state : int
         Seeds the problem, and the rows too unless `seed` is given.
     **stream

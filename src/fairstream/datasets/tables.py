@@ -66,8 +66,7 @@ def load_compas(
     Parameters
     ----------
     backend : {"pandas", "polars", "pyarrow", "numpy"}
-        What to return: a frame of that library, or for "numpy", which needs nothing installed, a dict
-        from column name to array (text columns have object dtype, None for missing values).
+        As in `load_adult`.
     drop_missing : bool
         Leave out the rows with a missing value (5 of the filtered rows).
     propublica_filter : bool
@@ -100,8 +99,7 @@ def load_german(*, backend: Backend = "pandas") -> Any:
     Parameters
     ----------
     backend : {"pandas", "polars", "pyarrow", "numpy"}
-        What to return: a frame of that library, or for "numpy", which needs nothing installed, a dict
-        from column name to array (text columns have object dtype).
+        As in `load_adult`.
 
     Returns
     -------

@@ -155,7 +155,7 @@ class TwoGroups:
 
         E exp(|y|^2 / (2 sigma^2)) <= 2 suffices, by Markov's inequality. For Gaussian rows the expectation
         is prod_j (1 - lambda_j / sigma^2)^(-1/2), solved for sigma; the bounded laws have smaller even
-        moments than the Gaussian, so the same sigma serves, or radius / sqrt(2 log 2) if that is less.
+        moments than the Gaussian, so the same sigma is valid, or radius / sqrt(2 log 2) if that is less.
         """
         gaussian = max(_gaussian_sigma(spectrum) for spectrum in self.spectra)
         return min(gaussian, self.radius / math.sqrt(2 * math.log(2)))

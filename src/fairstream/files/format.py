@@ -21,6 +21,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 from uuid import uuid4
@@ -53,15 +54,26 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _PIECE = 2**18
-# What no fairstream file comes near, so that a forged one cannot make the parser allocate at will.
+# Limits far beyond any fairstream file, so that a forged one cannot make the parser allocate at will.
 MAX_ARRAYS = 10_000
 _MAX_AXES = 8
 _MAX_DIMENSION = 2**48
 _MAX_NESTING = 32
 _FREE_VALUES = 100_000  # JSON values that any file may hold; beyond them one per 4 bytes of arrays
+# What parsing and building raise for contents that nobody wrote.
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _ORTHONORMAL = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 _LABEL_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _KINDS: dict[str, type[Storable]] = {}
+# The modules that define the kinds; imported when a file of that kind is loaded.
+HOMES = {
+    "GroupMoments": "fairstream.moments.summary",
+    "FairSubspace": "fairstream.subspace.model",
+    "ChannelSubspaces": "fairstream.subspace.channels",
+    "FairStreamingPCA": "fairstream.estimators.pca",
+    "FairEraser": "fairstream.estimators.eraser",
+    "FairImagePCA": "fairstream.estimators.images",
+}
 
 S = TypeVar("S", bound="type[Storable]")
 
@@ -120,6 +132,8 @@ def load(path: PathLike) -> Any:
 def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
     """Return the object that the contents of a file describe."""
     kind = about["kind"]
+    if kind in HOMES:
+        import_module(HOMES[kind])
     if kind not in _KINDS:
         raise FairstreamFileError(
             f"{path} holds a {kind!r}, which fairstream {__version__} cannot build: upgrade"
@@ -128,15 +142,7 @@ def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
         return _KINDS[kind].from_state(about["state"], arrays)
     except FairstreamFileError as error:
         raise FairstreamFileError(f"{path}: {error}") from None
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        MemoryError,
-        RecursionError,
-    ) as error:
+    except (*_UNREADABLE, MemoryError) as error:
         raise FairstreamFileError(
             f"{path} does not describe a {kind} ({type(error).__name__}: {error}): write it again"
         ) from None
@@ -190,7 +196,7 @@ def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None
 def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a file that appears under its name, whole and on disk, only when the block ends well.
 
-    Any number of threads and processes may write to one name: each has its own draft, the last one wins. A
+    Several threads and processes may write to one name: each has its own temporary file, the last one wins. A
     file that is overwritten keeps its mode.
     """
     target = Path(path)
@@ -301,7 +307,7 @@ def read_file(path: PathLike) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             about, places = _contents(start[8:], payload_bytes)
         except FairstreamFileError as error:
             raise FairstreamFileError(f"{path} {error}") from None
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise FairstreamFileError(
                 f"{path} has a header that cannot be read ({type(error).__name__}): write it again"
             ) from None
@@ -316,14 +322,14 @@ def read_file(path: PathLike) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def stored_kind(path: PathLike) -> str | None:
     """Return the kind of object that a file's header names, None if fairstream did not write the file.
 
-    Reads the header only: that is enough to tell whose file it is, not to trust what it holds.
+    Reads the header only: enough to tell who wrote the file, not to trust its contents.
     """
     try:
         with _opened(path) as stream:
             start, payload_bytes = _read_start(path, stream)
             kind: str = _contents(start[8:], payload_bytes)[0]["kind"]
             return kind
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, OSError):
+    except (*_UNREADABLE, OSError):
         return None
 
 
@@ -338,7 +344,7 @@ def _opened(path: PathLike) -> Iterator[IO[bytes]]:
 
 
 def _read_start(path: PathLike, stream: IO[bytes]) -> tuple[bytearray, int]:
-    """Return length and header as they stand in the file, and how many bytes of arrays follow."""
+    """Return length and header as raw bytes, and how many bytes of arrays follow."""
     size = os.fstat(stream.fileno()).st_size
     length = int.from_bytes(stream.read(8), "little")
     if not _START_BYTES < length <= size - 8:
@@ -391,7 +397,7 @@ def _check_amount(start: bytes | bytearray, n_arrays: int, payload_bytes: int) -
 
 
 class _Place(NamedTuple):
-    """Where an array lies within the payload, and how."""
+    """The place of an array within the payload, and its layout."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -548,7 +554,7 @@ def checked_orthonormal(rows: NDArray[Any], name: str, beside: NDArray[Any] | No
         gram[np.diag_indices_from(gram)] -= 1
         off = float(np.abs(gram).max(initial=0.0))
         across = 0.0 if beside is None else float(np.abs(rows @ beside.T).max(initial=0.0))
-    if not off <= tolerance:  # NaN, of an overflow, is not either
+    if not off <= tolerance:  # also refuses the NaN of an overflow
         raise FairstreamFileError(f"{name} are not orthonormal (off by {off:.2g}): write the file again")
     if not across <= tolerance:
         raise FairstreamFileError(

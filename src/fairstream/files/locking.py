@@ -1,4 +1,4 @@
-"""A lock on a folder that one process and thread at a time may hold, and that dies with its holder."""
+"""A lock on a folder for one process and thread at a time; the system frees it if its holder is killed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ else:
     import fcntl
 
 LOCK_NAME = ".lock"
-_FAR_OUT = 2**30  # Windows does not let others read what is locked: the name of the holder stands before
+_FAR_OUT = 2**30  # Windows lets nobody read a locked byte: lock one beyond the holder's process id
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 _NOT_OURS_TO_WRITE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
 def folder_locked(folder: Path) -> Iterator[bool]:
-    """Hold the lock of a folder; raise at once if another fit holds it.
+    """Hold the lock of a folder; raise immediately if another fit holds it.
 
-    Yields False, with a warning, on a file system that knows no locks. The operating system gives the lock
-    of a killed process back; the file it leaves means nothing.
+    Yields False, with a warning, on a file system without locks. The operating system releases the lock of a
+    killed process; the file that it leaves means nothing.
 
     Examples
     --------

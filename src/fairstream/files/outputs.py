@@ -19,7 +19,7 @@ def check_apart(output: PathLike, inputs: Iterable[PathLike]) -> None:
     output : path
         A file or folder that is going to be written; need not exist.
     inputs : iterable of path
-        Files, folders and glob patterns that are going to be read; those that do not exist are no concern.
+        Files, folders and glob patterns that are going to be read; they need not exist.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def check_replaceable(output: PathLike, kinds: Collection[str] = ()) -> None:
     output : path
         A file that is going to be written.
     kinds : collection of str
-        As in `fairstream inspect`. Empty for reports and tables, of which no one can tell whose they are.
+        As in `fairstream inspect`. Empty for reports and tables, which do not show who wrote them.
     """
     if not os.path.lexists(output):
         return

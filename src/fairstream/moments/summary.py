@@ -17,6 +17,7 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Matrix, take_rows
 from fairstream.data.groups import MAX_GROUPS, GroupColumn, GroupIndex, Groups, encode_groups
 from fairstream.data.matrices import check_matrix
+from fairstream.data.row_marks import RowMarks, checked_marks
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import plain_counts, row_level_caution, warn_of_row_level
 from fairstream.files.format import (
@@ -120,6 +121,7 @@ class GroupMoments(Storable):
             else SketchedScatter(self.n_features, rank, self.dtype)
         )
         self._sample = None if sample is None else RowSample(sample)
+        self._marks: RowMarks | None = RowMarks()  # None: of some rows, a file had none
 
     # Taking in rows ---------------------------------------------------------------------------------
 
@@ -163,6 +165,8 @@ class GroupMoments(Storable):
         draft = self._draft()
         if draft._sample is not None:
             draft._sample = copy.copy(draft._sample).update(X, columns, weights, target)
+        if draft._marks is not None:
+            draft._marks = draft._marks.updated(X)
         cuts = row_slices(X.shape[0], self._scatter.slice_rows())
         # One slice and the next: slices of a sparse block are copies.
         parts = (
@@ -248,6 +252,8 @@ class GroupMoments(Storable):
         draft._add(other)
         if draft._sample is not None and other._sample is not None:
             draft._sample = copy.copy(draft._sample).merge(other._sample)
+        both = draft._marks is not None and other._marks is not None
+        draft._marks = draft._marks.merged(other._marks) if both else None  # type: ignore[union-attr, arg-type]
         return self._become(draft)
 
     def _add(self, other: GroupMoments) -> None:
@@ -303,7 +309,9 @@ class GroupMoments(Storable):
             "groups": [[a, label_to_json(a, label)] for a, label in self._index.listed()],
             **self.schema.to_header(),
         }
-        arrays = {"weights": self._weights, "means": self._means}
+        arrays: dict[str, NDArray[Any]] = {"weights": self._weights, "means": self._means}
+        if self._marks is not None:
+            arrays["row_marks"] = self._marks.values
         if self._sample is not None and with_sample:
             header["sample"], sampled = self._sample.to_state()
             arrays |= sampled
@@ -331,6 +339,7 @@ class GroupMoments(Storable):
         moments._index = GroupIndex.of(map(str, header["attributes"]), listed)
         checked(not moments._index.is_restricted, "groups and their labels")
         moments.schema = Schema.from_header(header)
+        moments._marks = RowMarks(checked_marks(arrays["row_marks"])) if "row_marks" in arrays else None
         if header.get("sample") is not None:
             moments._sample = RowSample.from_state(header["sample"], arrays, d)
         return moments
@@ -361,6 +370,11 @@ class GroupMoments(Storable):
         if self._sample is not None:
             other._sample = self._sample.selected(features)
         return other
+
+    @property
+    def row_marks(self) -> NDArray[np.uint64] | None:
+        """Marks of a few rows, to recognise them later; None if they are not known of all rows."""
+        return None if self._marks is None else self._marks.values
 
     # What is known ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what a half-finished fit has learned, and how far it came; a folder keeps the last two."""
+"""Checkpoints: what an unfinished fit has learned, and from which rows; a folder keeps the last two."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped,
 CHECKPOINT_SECONDS = 60.0
 GENERATIONS = 2
 _NAME = re.compile(r"rows-(\d{15})\.safetensors")
-_CUT = ("partitions", "rows")  # how a cluster cut the data, beside the environment in a file
+_CUT = ("partitions", "rows")  # how a cluster cut the data; stored with the environment
 
 
 @dataclass
 class Standing:
-    """How far a fit has come.
+    """The state of a fit: what is learned, and from how many rows.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Standing:
     rows : int
         Rows it was learned from.
     done : int
-        On a cluster, the partitions or power steps behind it.
+        Partitions, or power steps that each read the whole data, that are finished.
     digest : callable
         Returns what is known of the rows, to compare with when the fit is resumed.
     """
@@ -50,10 +50,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A half-finished fit read back: parameters and learner, how far it came, and in which environment.
+    """An unfinished fit read back: parameters and learner, rows done, and the environment it ran in.
 
-    `digest` is what `Standing.digest` said of the rows, None in files of before there was one. `cut` tells
-    the partitions and the rows of a fit on a cluster, of which `done` were merged.
+    `digest` is what `Standing.digest` returned, None in files of earlier versions. `cut` tells the partitions
+    and the rows of a fit on a cluster, of which `done` were merged.
     """
 
     path: Path
@@ -95,8 +95,8 @@ class Keeper:
 
     @property
     def way_on(self) -> str:
-        """What a message says about the way on after a failure."""
-        return f"; what was learned is in {self._folder.path}, resume=True goes on from there"
+        """The part of a message that says how to resume after a failure."""
+        return f"; what was learned is in {self._folder.path}: pass resume=True to continue from there"
 
     def begin(
         self, source: Any, environment: Mapping[str, Any], cut: Mapping[str, Any] | None = None
@@ -125,9 +125,9 @@ class Keeper:
 
     @contextmanager
     def keeping(self, standing: Standing) -> Iterator[PendingSignal]:
-        """Write where the fit stands at the end, and also if it fails or Ctrl-C or SIGTERM stops it.
+        """Write a checkpoint at the end, and also if the fit fails or Ctrl-C or SIGTERM stops it.
 
-        Yields the signal that is pending; whoever sees one raises `Stopped`.
+        Yields the pending signal; a caller that sees one raises `Stopped`.
         """
         with signals_held_back() as pending:
             try:
@@ -140,14 +140,15 @@ class Keeper:
             self.write(standing)
         # After signals are let through again: one that came during the last write must not be lost.
         if pending.number is not None:
-            written = f"checkpoint written to {self._folder.path}, resume=True goes on from there"
+            written = f"checkpoint written to {self._folder.path}: pass resume=True to continue from there"
             ending = written if standing.rows else "nothing was learned by then"
             raise FitInterrupted(f"stopped after {standing.rows:,} rows; {ending}", pending.number)
 
-    def write_if_due(self, standing: Standing) -> None:
-        """Write if the last checkpoint is old enough."""
+    def write_if_due(self, standing: Standing, seconds: float | None = None) -> None:
+        """Write if the last checkpoint is this old, by default a minute, or if `every` rows were learned."""
+        age = CHECKPOINT_SECONDS if seconds is None else seconds
         if (
-            time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
+            time.monotonic() - self._saved_at >= age
             if self._every is None
             else standing.rows - self._saved[0] >= self._every
         ):
@@ -158,7 +159,7 @@ class Keeper:
         if (standing.rows, standing.done) == self._saved or not standing.rows:
             return
         half = clone(self._estimator).adopt(standing.learner)
-        progress = {**self._cut, "done": standing.done} if self._cut else {}
+        progress = {**self._cut, **({"done": standing.done} if standing.done else {})}
         self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest())
         self._saved, self._saved_at = (standing.rows, standing.done), time.monotonic()
 
@@ -230,7 +231,7 @@ class CheckpointFolder:
         environment: Mapping[str, Any],
         digest: Mapping[str, Any] | None = None,
     ) -> Path:
-        """Write a checkpoint, and only once it is safely on disk drop all but the two newest."""
+        """Write a checkpoint and, once it is safely on disk, remove all but the two newest."""
         header, arrays = estimator.to_state()
         header["checkpoint"] = {"rows": rows, "environment": dict(environment)}
         if digest is not None:
@@ -262,16 +263,16 @@ class CheckpointFolder:
                 problems.append(str(error))
                 continue
             for problem in problems:
-                warnings.warn(f"{problem}; going on from {file.name}", FairstreamWarning, stacklevel=5)
+                warnings.warn(f"{problem}; resuming from {file.name}", FairstreamWarning, stacklevel=5)
             return Checkpoint(file, estimator, rows, environment, digest, cut, done)
         if problems:
             raise FairstreamFileError(f"no checkpoint in {self.path} can be read: {'; '.join(problems)}")
         return None
 
     def _drop_drafts(self) -> None:
-        """Remove what processes that were killed while writing have left.
+        """Remove temporary files of processes that were killed while writing.
 
-        Only under the lock, which shows that nobody else is writing.
+        Only under the lock, which guarantees that nobody else is writing.
         """
         drafts = [*self.path.glob(".rows-*.part")] if self._alone else []
         for draft in drafts:
@@ -286,7 +287,8 @@ def refuse_occupied(path: PathLike | None, resume: bool) -> None:
         return
     if any(_NAME.fullmatch(file.name) for file in Path(path).iterdir()):
         raise ValueError(
-            f"checkpoint={str(path)!r} already holds a fit: pass resume=True to go on, or name another folder"
+            f"checkpoint={str(path)!r} already holds a fit: pass resume=True to continue, or name another "
+            "folder"
         )
 
 

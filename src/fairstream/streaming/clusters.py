@@ -6,13 +6,13 @@ from typing import Any
 
 from sklearn.base import clone
 
+from fairstream.data.progress import Progress
 from fairstream.estimators.base import FairEstimator
 from fairstream.files.format import PathLike
 from fairstream.streaming.checkpoint import refuse_occupied
 from fairstream.streaming.dask.clients import check_installed, connected
 from fairstream.streaming.dask.partitioning import opened
 from fairstream.streaming.fit import fit_source
-from fairstream.streaming.progress import Progress
 
 
 def fit_dask(
@@ -33,24 +33,13 @@ def fit_dask(
     Parameters
     ----------
     estimator : FairStreamingPCA or FairImagePCA
-        With any solver. What it learned before is forgotten.
-    X : dask array, dask DataFrame, list of delayed objects or futures, path, list of paths, or source
-        Delayed objects and futures yield rows (array, sparse matrix, frame), (rows, labels), or a `Block`.
-        Paths (Parquet by row groups, Zarr and HDF5 by stored chunks, .npy by rows, images by name; other
-        files whole) are opened by the workers, who must see them under the same name. A source that is open
-        already, or a list of them, is cut like a path if it is a `DivisibleSource`, else read by one worker;
-        it must be picklable.
-    sensitive_features : optional
-        As `sensitive` of `open_source`.
+        What it learned before is forgotten.
+    X, sensitive_features, **options
+        What `open_source` takes, or a list of paths or of sources, as in `fit_source`.
     sample_weight : optional
-        Of a Dask collection, as `weights` of `open_source`; not with solver "power".
-    client : distributed.Client, str or int, optional
-        A client, the address of a scheduler, or a number of local worker processes. None takes the current
-        client or, if there is none, a local cluster for the time of the fit.
-    partition_rows, checkpoint, resume, progress
-        As in `fit_source`.
-    **options
-        Of `open_source`: features, categories, block_size, key, resize, ...
+        The `weights` of `open_source`; not with solver "power".
+    client, partition_rows, checkpoint, resume, progress
+        As in `fit_source`. Without a client, the current one or a local cluster for the time of the fit.
 
     Returns
     -------

@@ -13,6 +13,7 @@ import numpy as np
 
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource
+from fairstream.data.progress import Progress
 from fairstream.errors import FairstreamWarning, missing_extra
 from fairstream.files.format import PathLike, atomic_file
 from fairstream.files.outputs import check_apart
@@ -21,11 +22,11 @@ from fairstream.subspace.channels import ChannelSubspaces
 from fairstream.subspace.dither import DitherKey
 from fairstream.subspace.model import FairSubspace
 
+_SUFFIXES = (".npy", ".csv", ".parquet", ".pq")
 _MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
 
 Model: TypeAlias = FairSubspace | ChannelSubspaces
 Write: TypeAlias = Callable[[FloatArray], None]
-Progress: TypeAlias = Callable[[int, int | None], object]
 
 
 def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
@@ -124,12 +125,14 @@ def _write(
 @contextmanager
 def open_sink(path: PathLike, names: Sequence[str]) -> Iterator[Write]:
     """Open a file for rows with these columns; yields a function that takes a block of them."""
-    sinks = {".npy": _npy_sink, ".csv": _csv_sink, ".parquet": _parquet_sink, ".pq": _parquet_sink}
     suffix = Path(path).suffix.lower()
-    if suffix not in sinks:
-        raise ValueError(f"{path} ends in {suffix or 'nothing'!r}: name one that ends in {', '.join(sinks)}")
-    with atomic_file(path) as stream, sinks[suffix](stream, names) as write:
-        yield write
+    if suffix not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        raise ValueError(f"{path} ends in {suffix or 'nothing'!r}: name one that ends in {known}")
+    with atomic_file(path) as stream:
+        sink = _npy_sink(stream, names) if suffix == ".npy" else _arrow_sink(stream, names, suffix)
+        with sink as write:
+            yield write
 
 
 @contextmanager
@@ -156,24 +159,26 @@ def _npy_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
 
 
 @contextmanager
-def _csv_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
-    pa = _pyarrow("writing CSV")
-    import pyarrow.csv as pa_csv
-
-    _warn_of_formulas(names)
+def _arrow_sink(stream: IO[bytes], names: Sequence[str], suffix: str) -> Iterator[Write]:
+    try:
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        words = "CSV" if suffix == ".csv" else "Parquet"
+        raise missing_extra("pyarrow", "tables", f"writing {words}") from None
+    if suffix == ".csv":
+        _warn_of_formulas(names)
     schema = pa.schema([(name, pa.float64()) for name in names])
-    with pa_csv.CSVWriter(stream, schema) as writer:
-        yield lambda rows: writer.write_table(_table(pa, rows, schema))
 
+    def write(rows: FloatArray) -> None:
+        columns = np.asarray(rows, dtype=np.float64).T
+        arrays = [pa.array(np.ascontiguousarray(column)) for column in columns]
+        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
-@contextmanager
-def _parquet_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
-    pa = _pyarrow("writing Parquet")
-    import pyarrow.parquet as pq
-
-    schema = pa.schema([(name, pa.float64()) for name in names])
-    with pq.ParquetWriter(stream, schema) as writer:
-        yield lambda rows: writer.write_table(_table(pa, rows, schema))
+    opened = pa.csv.CSVWriter if suffix == ".csv" else pa.parquet.ParquetWriter
+    with opened(stream, schema) as writer:
+        yield write
 
 
 def _warn_of_formulas(names: Sequence[str]) -> None:
@@ -187,16 +192,3 @@ def _warn_of_formulas(names: Sequence[str]) -> None:
             FairstreamWarning,
             stacklevel=2,
         )
-
-
-def _pyarrow(purpose: str) -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise missing_extra("pyarrow", "tables", purpose) from None
-    return pa
-
-
-def _table(pa: Any, rows: FloatArray, schema: Any) -> Any:
-    columns = np.asarray(rows, dtype=np.float64).T
-    return pa.Table.from_arrays([pa.array(np.ascontiguousarray(column)) for column in columns], schema=schema)

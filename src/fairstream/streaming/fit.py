@@ -14,6 +14,7 @@ from fairstream.data.blocks import Block, BlockSource, Matrix, is_source
 from fairstream.data.cutting import cut_block
 from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
+from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
 from fairstream.estimators.base import FairEstimator
@@ -28,7 +29,6 @@ from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.files.format import PathLike
 from fairstream.moments import GroupMoments
 from fairstream.streaming.checkpoint import Checkpoint, Keeper, Standing, environment_of, refuse_occupied
-from fairstream.streaming.progress import Progress
 from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped
 
 NO_ROWS = "the source has no rows: nothing was learned"
@@ -64,9 +64,9 @@ def fit_source(
     estimator : FairStreamingPCA, FairImagePCA or FairEraser, optional
         A new estimator to fit; or give the parameters of a `FairStreamingPCA`. All channels of a
         `FairImagePCA` learn in the same pass. With solver "power" and step_rows None every step reads the
-        whole source; such a fit takes a checkpoint only on a cluster.
+        whole source.
     client : distributed.Client, str or int, optional
-        Fit on a Dask cluster: that of a client, of the scheduler at an address, or one of so many worker
+        Fit on a Dask cluster: that of a client, of the scheduler at an address, or of this many worker
         processes on this machine. A Dask collection is always fitted on a cluster: without `client` on that
         of the current client or, if there is none, on one of this machine.
     partition_rows : int, optional
@@ -74,10 +74,11 @@ def fit_source(
     checkpoint : path, optional
         A folder for checkpoints, of one fit at a time; the two newest are kept. With it, Ctrl-C and SIGTERM
         write a checkpoint after the current block and then raise `FitInterrupted`, a KeyboardInterrupt. A fit
-        that fails writes one too.
+        that fails writes one too. If every power step reads the whole source, one is written after every
+        step, and an unfinished step is taken again.
     every : int, optional
-        Rows between checkpoints; by default one is written about once a minute. Not on a cluster, where one
-        is written once a minute or, with solver "power" and step_rows None, after every step.
+        Rows between checkpoints; by default one is written about once a minute, or after every power step
+        that reads the whole source. Not on a cluster.
     resume : bool
         Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
         read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
@@ -124,8 +125,6 @@ def fit_source(
         raise ValueError(
             f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
         )
-    if checkpoint is not None and not on_cluster and reads_whole_steps(settings):
-        raise ValueError("checkpoint holds a place in a single pass: give step_rows=(b, B), or leave it out")
     if checkpoint is not None and (settings["guard"] or settings["sample"]):
         raise ValueError(
             "a checkpoint would hold the rows that guard and sample keep: leave it out, or both of them"
@@ -145,6 +144,8 @@ def fit_source(
             if keeper is None:
                 with_target = bool(settings["keep_target"])
                 learner = _learned(source, estimator.new_learner, progress, with_target=with_target)
+            elif reads_whole_steps(settings):
+                learner = _steps_with_checkpoints(source, estimator, keeper, progress)
             else:
                 learner = _learned_with_checkpoints(source, estimator, keeper, progress)
     return estimator.adopt(learner)
@@ -227,13 +228,10 @@ def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Lear
 def _learned_with_checkpoints(
     source: BlockSource, estimator: FairEstimator, keeper: Keeper, progress: Progress | None
 ) -> Learner:
-    """Return what is learned in one pass, or what is left of it, with checkpoints on the way."""
+    """Return what is learned in one pass, or in the rest of one, and write checkpoints meanwhile."""
     digest = RowDigest()
-    found = keeper.begin(source, environment_of(source))
-    standing = Standing() if found is None else found.standing
+    found, standing = _begun(source, keeper)
     standing.digest = digest.to_json
-    if found is not None:
-        standing.learner.schema = standing.learner.schema.filled(Schema.of(source))
     with keeper.keeping(standing) as pending:
         blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
         for block, rows in blocks:
@@ -250,6 +248,53 @@ def _learned_with_checkpoints(
         raise ValueError(NO_ROWS)
     learned: Learner = standing.learner
     return learned
+
+
+def _steps_with_checkpoints(
+    source: BlockSource, estimator: FairEstimator, keeper: Keeper, progress: Progress | None
+) -> Learner:
+    """Return what is learned in one pass for each step, with a checkpoint after every step.
+
+    A step works on a copy of the learner, so one that is stopped or fails leaves that of the last checkpoint.
+    """
+    found, standing = _begun(source, keeper)
+    seen = None if found is None else found.digest
+    standing.digest = lambda: seen
+    with keeper.keeping(standing) as pending:
+        while standing.learner is None or standing.done < standing.learner.passes:
+            learner = standing.learner and standing.learner.copy()
+            digest, rows = RowDigest(), 0
+            for block, rows in _counted(source):
+                learner = learner or _started(source, estimator.new_learner, block)
+                learner.update(block.X, block.groups or None, block.weights)
+                digest.update(block)
+                if progress is not None:
+                    progress(standing.rows + rows, source.n_rows and source.n_rows * learner.passes)
+                if pending.number is not None:
+                    raise Stopped
+            if learner is None:
+                raise ValueError(NO_ROWS)
+            if seen is not None and (difference := digest.difference(seen)) is not None:
+                raise ValueError(
+                    f"the rows of the source are not those of the steps before, the {difference} differ: "
+                    "use the same data in the same order, or begin anew in another folder"
+                )
+            learner.end_step()
+            seen = digest.to_json()
+            standing.learner, standing.rows, standing.done = learner, standing.rows + rows, standing.done + 1
+            keeper.write_if_due(standing, seconds=0.0)
+    learned: Learner = standing.learner
+    return learned
+
+
+def _begun(source: BlockSource, keeper: Keeper) -> tuple[Checkpoint | None, Standing]:
+    """Return the checkpoint to resume from, if there is one, and the state to start with."""
+    found = keeper.begin(source, environment_of(source))
+    if found is None:
+        return None, Standing()
+    standing = found.standing
+    standing.learner.schema = standing.learner.schema.filled(Schema.of(source))
+    return found, standing
 
 
 def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
@@ -279,7 +324,7 @@ def _read_past(
                 _check_same_rows(found, digest)
         if rows <= done and pending.number is not None:
             raise FitInterrupted(
-                f"stopped while reading past {done:,} rows that are already learned, resume=True goes on",
+                f"stopped while reading past {done:,} rows already learned: pass resume=True to continue",
                 pending.number,
             )
         if rows > max(done, start):

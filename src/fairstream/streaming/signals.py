@@ -1,4 +1,4 @@
-"""Holds Ctrl-C and SIGTERM back until the work at hand can be put aside safely."""
+"""Holds Ctrl-C and SIGTERM back until the current work can be stopped safely."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class FitInterrupted(KeyboardInterrupt):
         self.signal_number = signal_number
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
-    """A signal is pending, and the fit leaves its loop for it."""
+class Stopped(Exception):  # noqa: N818 - a request, not an error
+    """A signal is pending, so the fit leaves its loop."""
 
 
 class PendingSignal:
     """The signal that came while signals were held back, None as long as there was none.
 
-    To be looked at once more after `signals_held_back` has ended: a signal may come during the last write.
+    Check it again after `signals_held_back` has ended: a signal may come during the last write.
     """
 
     number: int | None = None
@@ -38,7 +38,7 @@ class PendingSignal:
 
 @contextmanager
 def signals_held_back() -> Iterator[PendingSignal]:
-    """Note the first Ctrl-C or SIGTERM instead of stopping at once; the second one stops at once.
+    """Note the first Ctrl-C or SIGTERM instead of stopping; a second one stops immediately.
 
     Outside the main thread signals cannot be held back, and none arrive: nothing is changed there.
 

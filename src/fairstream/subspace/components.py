@@ -297,6 +297,7 @@ def subspace_for(
             **({"small_group_directions": from_small} if from_small else {}),
             **found.facts(),
         },
+        row_marks=moments.row_marks,
     )
 
 

@@ -16,6 +16,7 @@ from fairstream.data.blocks import Matrix
 from fairstream.data.given import Given
 from fairstream.data.groups import label_order
 from fairstream.data.matrices import check_matrix
+from fairstream.data.row_marks import checked_marks
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, plain_counts, warn_of_few_rows, withheld_groups
 from fairstream.errors import FairstreamWarning
@@ -71,6 +72,8 @@ class FairSubspace(Storable):
         How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size.
     withheld_groups : dict
         Attribute -> labels whose counts and means are not told; they were compared like the others.
+    row_marks : array of uint64, optional
+        Hashes of a few of the rows seen, by which an audit recognises them; see `RowMarks`.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class FairSubspace(Storable):
     schema: Schema = field(default_factory=Schema)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     withheld_groups: Mapping[str, tuple[Hashable, ...]] = field(default_factory=dict)
+    row_marks: NDArray[np.uint64] | None = None
 
     def __post_init__(self) -> None:
         # Own, read-only copies: an issued result must not move when the learner learns more.
@@ -348,6 +352,8 @@ class FairSubspace(Storable):
         arrays = {name: getattr(self, name) for name in names}
         if means:
             arrays["group_means"] = np.stack([mean for _, _, mean in means])
+        if self.row_marks is not None:
+            arrays["row_marks"] = self.row_marks
         return header, arrays
 
     @classmethod
@@ -394,6 +400,7 @@ class FairSubspace(Storable):
             schema=schema,
             parameters=parameters,
             withheld_groups={attribute: tuple(labels) for attribute, labels in withheld.items()},
+            row_marks=checked_marks(arrays["row_marks"]) if "row_marks" in arrays else None,
         )
 
     def to_onnx(self, path: PathLike, verb: str = "embed") -> None:

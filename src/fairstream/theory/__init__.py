@@ -1,4 +1,4 @@
-"""PAFO learnability made usable: a problem's constants, sample sizes that suffice, checks on fresh rows."""
+"""PAFO learnability: the constants of a problem, sufficient sample sizes, and checks on fresh rows."""
 
 from fairstream.theory.assumptions import KnownGroups, PafoConstants, pafo_constants
 from fairstream.theory.plan import (

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.optimize
 
 from fairstream.data.alignment import paired
-from fairstream.data.groups import encode_groups
+from fairstream.data.groups import UNKNOWN, encode_groups
 from fairstream.linalg import FloatArray, orthonormalise, project_out, spectrum_outside, top_eigenvectors
 from fairstream.moments import GroupMoments
 
@@ -24,7 +24,7 @@ _NO_MEAN_GAP = 1e-8
 
 
 class KnownGroups(Protocol):
-    """What a population must tell about itself; `datasets.SyntheticStream` does."""
+    """What must be known of a population; `datasets.SyntheticStream` provides it."""
 
     @property
     def probabilities(self) -> tuple[float, float]:
@@ -44,11 +44,11 @@ class KnownGroups(Protocol):
 
     @property
     def norm_sub_gaussian(self) -> float:
-        """A sigma that serves both groups."""
+        """A sigma that is valid for both groups."""
 
     @property
     def radius(self) -> float:
-        """Largest distance of a row from its group's mean, infinite where there is none."""
+        """Largest distance of a row from its group's mean, infinite if there is none."""
 
     @property
     def matrix_variance(self) -> float:
@@ -81,7 +81,7 @@ class PafoConstants:
     unfair_level, fair_level : float
         K_m = nu_m and K_k = kappa_k.
     tail : float
-        Probability that a row breaks `deviation_bound`, where unbounded rows are truncated.
+        Probability that an unbounded row exceeds `deviation_bound`.
     """
 
     n_features: int
@@ -102,7 +102,7 @@ class PafoConstants:
 
     @property
     def constraint(self) -> str:
-        """The constraint whose U these constants describe: "covariance" where g = 0, else "all"."""
+        """The constraint whose U these constants describe: "covariance" if g = 0, else "all"."""
         return "all" if self.residual_mean_gap > 0 else "covariance"
 
 
@@ -126,16 +126,16 @@ def pafo_constants(
     n_components, n_unfair : int
         k and m.
     constraint : {"all", "covariance"}
-        Whether U holds the mean gap beside the m eigenvectors of S.
+        Whether U contains the mean gap as well as the m eigenvectors of S.
     sample : (X, sensitive_features), optional
         Needed with moments: rows from which sigma, M and the matrix variance are plugged in. M is then the
-        largest value seen, which the next row may exceed: such a plan is an estimate, not a promise.
+        largest value seen, which the next row may exceed, so the plan is an estimate, not a promise.
     attribute, group : optional
         Which comparison of the moments; the first if not given.
     tail : float
-        Gaussian rows have no bound M. With tail > 0, M is a bound that a row breaks with at most that
-        probability, from the norm-sub-Gaussian tail; a plan of N rows then loses at most N * tail of its
-        probability, and the moments of the rows so truncated are taken for those of the whole distribution.
+        Gaussian rows have no bound M. With tail > 0, M is a bound that a row exceeds with at most this
+        probability, from the norm-sub-Gaussian tail. The failure probability of a plan of N rows then grows
+        by at most N * tail; the moments of truncated rows count as those of the whole distribution.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def pafo_constants(
         parts = _from_population(known, tail)
     d = parts.f.size
     S, Sigma = parts.moments[1] - parts.moments[0], parts.covariance
-    # m unfair directions and one eigenvalue beyond them must exist for a gap to exist.
+    # The gap needs m unfair directions and one more eigenvalue.
     if not 1 <= n_unfair < d:
         raise ValueError(f"n_unfair is {n_unfair}: the theorem needs 1 <= n_unfair < {d}")
     nu, P = top_eigenvectors(S, d, by="absolute")
@@ -240,9 +240,9 @@ def _from_sample(
     attribute, group = chosen[0]
     X = np.asarray(sample[0], dtype=float) - moments.mean()
     columns = encode_groups(paired(sample[1], sample[0], "sample[1]"), X.shape[0])
-    labels = (columns[attribute] if attribute in columns else next(iter(columns.values()))).decode()
-    known = np.array([label is not None for label in labels])
-    inside = np.array([label == group for label in labels])
+    column = columns[attribute] if attribute in columns else next(iter(columns.values()))
+    known = column.codes != UNKNOWN
+    inside = known & np.array([*(label == group for label in column.labels), False])[column.codes]
     sides = [X[known & ~inside], X[known & inside]]
     if not all(len(rows) for rows in sides):
         raise ValueError(f"sample has no row inside or none outside group {group!r}: pass rows of both sides")
@@ -272,7 +272,7 @@ def _sample_sigma(rows: FloatArray) -> float:
         exponents = squares / (2 * variance)
         return float(np.logaddexp.reduce(exponents)) - math.log(2 * len(squares))
 
-    # The largest row alone sets the lower end, all rows as long as it the upper.
+    # Lower end: only the longest row counts. Upper end: all rows are as long as the longest.
     low, high = largest / (2 * math.log(2 * len(squares))), largest / (2 * math.log(2)) * (1 + 1e-12)
     return math.sqrt(low if excess(low) <= 0 else scipy.optimize.brentq(excess, low, high))
 

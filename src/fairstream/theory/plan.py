@@ -1,4 +1,4 @@
-"""PAFO learnability made usable: rows enough for a promise, and a check that the promise is kept.
+"""PAFO plans: how many rows a promise needs, and a check that the promise is kept.
 
 Definition 2 of the paper: with probability at least 1 - delta the learner's V has
 tr(V' Sigma V) >= tr(V*' Sigma V*) - eps_optimality and ||Pi_U V|| <= eps_fairness. The appendix writes the
@@ -93,7 +93,7 @@ class PafoPlan:
 
     @property
     def truncation_probability(self) -> float:
-        """Bound on the probability that a truncated tail shows up in these rows; it adds to delta."""
+        """Bound on the probability that one of these rows exceeds the truncation; it adds to delta."""
         return min(1.0, self.n_rows * self.constants.tail)
 
     @property
@@ -168,8 +168,8 @@ def pafo_plan(
         The promise of Definition 2.
     step_constant : float
         The Theta of Lemma 1: steps = step_constant / log(xi_r / xi_{r+1}) * log(2 d / (eps delta)), which is
-        at most the printed step_constant * K / Delta * log(...). The default 4 says that one noisy step is
-        sure to multiply the tangent of the angle by (xi_{r+1} / xi_r)^(1/4).
+        at most the printed step_constant * K / Delta * log(...). The default 4 means that one noisy step
+        multiplies the tangent of the angle by at most (xi_{r+1} / xi_r)^(1/4).
     hoeffding_constant : float
         The constant of the vector Hoeffding inequality; the default sqrt(32) is valid for all
         norm-sub-Gaussian vectors.
@@ -184,11 +184,11 @@ def pafo_plan(
     component phase (which makes the 160 of the appendix's eta_k), delta/6 for the noise of the unfair phase
     and delta/12 for the mean gap (its log(48 d / delta)). The plan departs from the printed proofs in this:
 
-    - The lemmas bound the noise of one block. The plan needs all blocks, so their logarithms hold the share
-      of one block and of one of its two conditions.
-    - In the unfair block 25 * 32 = 800 stands where the proof of Lemma 2 prints 400.
-    - Several lower bounds on one block size are met by their maximum, not by their sum.
-    - Where g = 0 the promise of optimality is for constraint="covariance": a mean gap of pure noise, appended
+    - The lemmas bound the noise of one block. The plan needs all blocks, so the logarithms use the failure
+      probability of one block and one of its two conditions.
+    - The constant of the unfair block is 25 * 32 = 800; the proof of Lemma 2 prints 400.
+    - If several lower bounds apply to one block size, the plan takes their maximum, not their sum.
+    - If g = 0, the promise of optimality is for constraint="covariance": a mean gap of pure noise, appended
       to U, nulls a direction that the proof of Case 2 does not count.
 
     Examples
@@ -209,7 +209,7 @@ def pafo_plan(
     eta = min(eps_fairness, c.fair_gap / (20 * c.second_moment_bound) * min(eps_components, overlap))
     TT = _steps(step_constant, c.fair_level, c.fair_gap, c.n_features, eps_components, start)
     component = _component_terms(c, eps_components, start, delta / 4 / (2 * TT))
-    # Case 1: close enough to turn g by at most eta / 2; Case 2: twice the distance must stay below eta.
+    # Case 1: U is so close that g turns by at most eta / 2. Case 2: twice the distance stays below eta.
     eps_unfair = eta / 2
     if c.residual_mean_gap > 0:
         eps_unfair = min(eps_unfair, c.residual_mean_gap / (4 * c.mean_gap) * min(eta / math.sqrt(2), 1.0))
@@ -351,7 +351,7 @@ def _check_plannable(c: PafoConstants, eps_optimality: float, eps_fairness: floa
 
 
 def _steps(constant: float, level: float, gap: float, d: int, eps: float, delta: float) -> int:
-    """Lemma 1: steps after which noise within its bounds leaves a distance of at most eps."""
+    """Lemma 1: steps after which the distance is at most eps, if the noise keeps its bounds."""
     # A step multiplies the tangent by max(eps, ((level - gap) / level)^(1 / constant)) or better.
     rate = math.log(1 / eps)
     if gap < level:
@@ -362,7 +362,7 @@ def _steps(constant: float, level: float, gap: float, d: int, eps: float, delta:
 def _unfair_terms(c: PafoConstants, eps: float, start: float, share: float) -> dict[str, float]:
     """Lower bounds on b from the proof of Lemma 2; `share` is the failure probability of one condition."""
     d, m, gap, M = c.n_features, c.n_unfair, c.unfair_gap, c.deviation_bound
-    # Any larger variance serves as well; this one balances the Gaussian and the bounded part of Bernstein.
+    # Any larger variance is valid; this one balances the two terms of Bernstein's inequality.
     variance = max(c.matrix_variance, M * eps * gap / 15)
     wide, narrow = math.log(2 * (d + m) / share), math.log(4 * m / share)
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import scipy.sparse as sp
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import cut_block, join_blocks
+from fairstream.data.progress import Progress
 from fairstream.moments import GroupMoments
 from fairstream.theory.assumptions import pafo_constants
 from fairstream.theory.plan import PafoPlan, pafo_plan
@@ -25,20 +25,20 @@ def plan_source(
     delta: float,
     *,
     sample_rows: int = 10_000,
-    progress: Callable[[int, int | None], object] | None = None,
+    progress: Progress | None = None,
 ) -> PafoPlan:
     """Return block sizes and steps of the power method for data like this source's.
 
     Parameters
     ----------
     source : BlockSource, or anything that `open_source` opens without options
-        With one attribute, or the first of several is planned for.
+        The plan is for its first sensitive attribute.
     n_components, n_unfair : int
         k and m.
     eps_optimality, eps_fairness, delta : float
         The promise, see `pafo_plan`.
     sample_rows : int
-        The bounds that moments do not tell are plugged in from so many rows, the first ones: the plan is an
+        Bounds that moments do not give are estimated from this many rows, the first ones: the plan is an
         estimate.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
@@ -60,7 +60,7 @@ def plan_source(
 
 
 def _moments_and_sample(
-    source: BlockSource, sample_rows: int, progress: Callable[[int, int | None], object] | None
+    source: BlockSource, sample_rows: int, progress: Progress | None
 ) -> tuple[GroupMoments, list[Block]]:
     moments, kept, rows = GroupMoments(source.n_features), [], 0
     for block in source:

@@ -34,7 +34,7 @@ from sklearn.model_selection import StratifiedKFold
 from fairstream.auditing.measure.attackers import ATTACKERS, FAMILIES, Attacker
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
 from fairstream.auditing.measure.probes import CHANCE_AUC, one_thread
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import AttackCurve, AttackerResult, AttackResult, CurvePoint, Estimate
 
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]
@@ -51,76 +51,6 @@ CURVE_POINTS = 5
 SMALLEST_POINT = 100
 RISE = 0.005
 LEVEL_OFF = 0.01
-
-TRENDS = {
-    "rising": "still rising: an attacker with more rows would learn more",
-    "flat": "flat: more rows of this kind would tell these attackers little more",
-    "unclear": "unclear: too few rows to say whether an attacker with more of them would learn more",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class AttackerResult:
-    """What one attacker reads.
-
-    `auc` is one-versus-rest, averaged over the groups if there are more than two, and `standard_error` is
-    that of its value. `n_rows` is the number of rows the attacker was fitted on. `validation_auc` is what it
-    was chosen by, on rows that are not scored here.
-    """
-
-    name: str
-    setting: str
-    n_rows: int
-    auc: Estimate
-    standard_error: float
-    validation_auc: float
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """The strongest attacker's AUC after fitting on `n_rows` rows."""
-
-    n_rows: int
-    auc: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class AttackCurve:
-    """The strongest attacker's AUC over the number of rows it was fitted on.
-
-    `gain` is the growth over the last doubling of the rows, None if there are too few rows to halve them.
-    """
-
-    points: tuple[CurvePoint, ...]
-    gain: Estimate | None
-    trend: str
-
-    @property
-    def sentence(self) -> str:
-        """What the trend means."""
-        return TRENDS[self.trend]
-
-
-@dataclass(frozen=True, slots=True)
-class AttackResult:
-    """The strongest attacker, every family it was chosen from, and the curve over the rows it was given.
-
-    `n_fit` is the number of rows with a known group that attackers could be fitted on (in one fold, if
-    cross-validated), `n_scored` of those they were scored on. Rows without a known group (`n_unknown`,
-    `n_unknown_fit`) can neither be learned from nor scored. `n_folds` is 1 if fitting rows were given.
-    """
-
-    strongest: AttackerResult
-    attackers: tuple[AttackerResult, ...]
-    curve: AttackCurve
-    strength: str
-    n_groups: int
-    n_fit: int
-    n_scored: int
-    n_unknown: int
-    n_unknown_fit: int
-    n_folds: int
-    level: float
 
 
 def attack(

@@ -28,6 +28,7 @@ FAMILIES = ("linear", "quadratic", "kernel", "boosting", "forest", "network")
 STRENGTHS = ("standard", "strong")
 SCORED_AT_ONCE = 20_000
 LEAST_SHARE = 1e-12
+FOREST_ROWS = 50_000  # deep trees on more rows would take more than a gigabyte
 
 # Number of rows, of columns, of groups; the seed; whether it is a trial that only compares settings.
 Build = Callable[[int, int, int, int, bool], Any]
@@ -161,6 +162,7 @@ _LARGE_BOOSTING = Attacker(
     _boosting(max_iter=200, max_leaf_nodes=63, learning_rate=0.15, min_samples_leaf=10),
     least_rows=1_000,
 )
+FOREST = Attacker("forest", "100 trees, leaves of 1 row", _forest(1, 100))
 _NETWORK = Attacker("network", "64 and 32 units", _network(512))
 
 _STANDARD = (
@@ -169,7 +171,7 @@ _STANDARD = (
     Attacker("kernel", "256 landmarks", _kernel(1.0, 256), 50_000),
     _SMALL_BOOSTING,
     _LARGE_BOOSTING,
-    Attacker("forest", "100 trees, leaves of 1 row", _forest(1, 100)),
+    FOREST,
     Attacker("forest", "100 randomised trees, leaves of 2 rows", _randomised(2, 100)),
     _NETWORK,
 )
@@ -185,10 +187,10 @@ _STRONG = (
         "300 trees of 127 leaves",
         _boosting(max_iter=300, max_leaf_nodes=127, learning_rate=0.15, min_samples_leaf=5, max_features=0.5),
     ),
-    Attacker("forest", "180 trees, leaves of 1 row", _forest(1, 180)),
-    Attacker("forest", "180 trees, leaves of 4 rows", _forest(4, 180)),
-    Attacker("forest", "180 randomised trees, leaves of 1 row", _randomised(1, 180)),
-    Attacker("forest", "180 randomised trees, leaves of 5 rows", _randomised(5, 180)),
+    Attacker("forest", "180 trees, leaves of 1 row", _forest(1, 180), FOREST_ROWS),
+    Attacker("forest", "180 trees, leaves of 4 rows", _forest(4, 180), FOREST_ROWS),
+    Attacker("forest", "180 randomised trees, leaves of 1 row", _randomised(1, 180), FOREST_ROWS),
+    Attacker("forest", "180 randomised trees, leaves of 5 rows", _randomised(5, 180), FOREST_ROWS),
     _NETWORK,
     Attacker(
         "network",

@@ -1,8 +1,10 @@
 """How decisions fall by group: selection, errors, calibration and scores, each with its interval.
 
 Rates have Wilson intervals; the ratio of two selection rates has a log-normal one (Katz). Groups with fewer
-than `min_group_size` rows are suppressed, and so is every rate or bin inside a group that fewer rows stand
-for.
+than `min_group_size` rows are suppressed. Nothing that is shown gives fewer rows away by subtraction: if an
+intersection is suppressed, others are too, until those of one group that are not shown have rows enough; the
+true and the false positive rate are shown together or not at all; and neighbouring bins of scores are joined
+until each has rows enough.
 """
 
 from __future__ import annotations
@@ -15,57 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import AttributeDecisions, CalibrationBin, Estimate, GroupDecisions
 
 FloatArray = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
 
 FOUR_FIFTHS = 0.8
 SCORE_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationBin:
-    """Rows of one group whose score lies from `low` to `high`: mean score and share of positives."""
-
-    low: float
-    high: float
-    n_rows: int
-    mean_score: float
-    positive_rate: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDecisions:
-    """What befalls one group; None if too few rows stand for a number.
-
-    `selection_ratio` is the selection rate over that of the group selected most often. `four_fifths` is
-    "below" if its interval lies below 0.8, "not below" if it lies at or above, and "cannot tell" otherwise.
-    `score_quantiles` belong to the shares 0.1, 0.25, 0.5, 0.75 and 0.9.
-    """
-
-    group: str
-    n_rows: int
-    selection_rate: Estimate
-    selection_ratio: Estimate
-    four_fifths: str
-    true_positive_rate: Estimate | None
-    false_positive_rate: Estimate | None
-    calibration: tuple[CalibrationBin, ...]
-    score_quantiles: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeDecisions:
-    """The groups of one attribute, or of several attributes crossed.
-
-    `n_suppressed_groups` have too few rows each; `n_unknown` rows lack a label.
-    """
-
-    attribute: str
-    groups: tuple[GroupDecisions, ...]
-    n_suppressed_groups: int
-    n_unknown: int
+SCORE_DIGITS = 3  # a score with all its digits is one person's
 
 
 def decisions(
@@ -100,9 +59,9 @@ def decisions(
     intersections : iterable of sequences of str
         Attributes to cross, for instance `[("sex", "race")]`.
     n_bins : int
-        Number of calibration bins: quantiles of the scores of all rows.
+        Number of calibration bins: quantiles of the scores of all rows. Small ones of a group are joined.
     min_group_size : int
-        Groups, rates and bins with fewer rows are suppressed.
+        Groups and rates with fewer rows are suppressed, bins are joined.
     level : float
         Confidence level of the intervals.
 
@@ -133,7 +92,7 @@ def decisions(
                 f"groups[{attribute!r}] has shape {codes.shape} and dtype {codes.dtype}: pass one integer "
                 "per row, -1 for unknown"
             )
-    edges = np.unique(np.quantile(score, np.linspace(0, 1, n_bins + 1)))
+    edges = np.unique(np.quantile(score, np.linspace(0, 1, n_bins + 1)).round(SCORE_DIGITS))
     rows = _Rows(truth.astype(bool), score, chosen.astype(bool), edges, min_group_size, level)
     found = []
     for crossed in [*((attribute,) for attribute in columns), *map(tuple, intersections)]:
@@ -164,9 +123,12 @@ def _by_group(
     known = (codes >= 0).all(axis=1)
     present, place = np.unique(codes[known], axis=0, return_inverse=True)
     sizes = np.bincount(place.ravel(), minlength=len(present))
+    shown = sizes >= rows.min_group_size
+    if len(crossed) > 1:
+        shown = _safe(present, sizes, shown, codes, rows.min_group_size)
     members = {}
     for number, combination in enumerate(present.tolist()):
-        if sizes[number] >= rows.min_group_size:
+        if shown[number]:
             labels = [
                 str(names[attribute][code]) if attribute in names else str(code)
                 for attribute, code in zip(crossed, combination, strict=True)
@@ -175,14 +137,38 @@ def _by_group(
     most = max(members.values(), key=lambda inside: rows.chosen[inside].mean(), default=None)
     return AttributeDecisions(
         attribute=" and ".join(crossed),
+        crossed=crossed,
         groups=tuple(_one_group(rows, name, inside, most) for name, inside in members.items()),
-        n_suppressed_groups=int(np.sum(sizes < rows.min_group_size)),
-        n_unknown=int(np.sum(~known)),
+        n_suppressed_groups=int(np.sum(~shown)),
     )
+
+
+def _safe(
+    present: NDArray[Any], sizes: NDArray[Any], shown: Flags, codes: NDArray[Any], min_group_size: int
+) -> Flags:
+    """Hide more cells of a crossing until no group minus its shown cells leaves a few rows.
+
+    The groups of each crossed attribute are shown by themselves, with all their rows. A group too small for
+    that has no total to subtract from.
+    """
+    shown = shown.copy()
+    while True:
+        before = shown.sum()
+        for axis in range(present.shape[1]):
+            totals = np.bincount(codes[codes[:, axis] >= 0, axis])
+            for code, total in enumerate(totals.tolist()):
+                cells = present[:, axis] == code
+                rest = total - sizes[cells & shown].sum()
+                if total >= min_group_size and 0 < rest < min_group_size and (cells & shown).any():
+                    hidden = np.flatnonzero(cells & shown)
+                    shown[hidden[np.argmin(sizes[hidden])]] = False
+        if shown.sum() == before:
+            return shown
 
 
 def _one_group(rows: _Rows, name: str, inside: NDArray[np.intp], most: Any) -> GroupDecisions:
     truth, chosen, score = rows.truth[inside], rows.chosen[inside], rows.score[inside]
+    both = min(truth.sum(), (~truth).sum()) >= rows.min_group_size
     ratio = _ratio(chosen, rows.chosen[most], rows.level, same=inside is most)
     return GroupDecisions(
         group=name,
@@ -190,28 +176,52 @@ def _one_group(rows: _Rows, name: str, inside: NDArray[np.intp], most: Any) -> G
         selection_rate=wilson(int(chosen.sum()), len(chosen), rows.level),
         selection_ratio=ratio,
         four_fifths=_four_fifths(ratio),
-        true_positive_rate=_rate(chosen[truth], rows),
-        false_positive_rate=_rate(chosen[~truth], rows),
+        true_positive_rate=_rate(chosen[truth], rows) if both else None,
+        false_positive_rate=_rate(chosen[~truth], rows) if both else None,
         calibration=_calibration(truth, score, rows),
-        score_quantiles=tuple(np.quantile(score, SCORE_QUANTILES).tolist()),
+        score_quantiles=tuple(np.quantile(score, SCORE_QUANTILES).round(SCORE_DIGITS).tolist()),
     )
 
 
-def _rate(flags: Flags, rows: _Rows) -> Estimate | None:
-    return None if len(flags) < rows.min_group_size else wilson(int(flags.sum()), len(flags), rows.level)
+def _rate(flags: Flags, rows: _Rows) -> Estimate:
+    return wilson(int(flags.sum()), len(flags), rows.level)
 
 
 def _calibration(truth: Flags, score: FloatArray, rows: _Rows) -> tuple[CalibrationBin, ...]:
-    bins = np.clip(np.searchsorted(rows.edges, score, "right") - 1, 0, max(len(rows.edges) - 2, 0))
+    n_bins = max(len(rows.edges) - 1, 1)
+    bins = np.clip(np.searchsorted(rows.edges, score, "right") - 1, 0, n_bins - 1)
+    counts = np.bincount(bins, minlength=n_bins)
     found = []
-    for number in np.unique(bins).tolist():
-        inside = bins == number
-        rate = _rate(truth[inside], rows)
-        if rate is not None:
-            low, high = rows.edges[number], rows.edges[min(number + 1, len(rows.edges) - 1)]
-            mean = float(score[inside].mean())
-            found.append(CalibrationBin(float(low), float(high), int(inside.sum()), mean, rate))
+    for first, last in _joined(counts.tolist(), rows.min_group_size):
+        inside = (bins >= first) & (bins <= last)
+        low, high = rows.edges[first], rows.edges[min(last + 1, len(rows.edges) - 1)]
+        mean = float(score[inside].mean())
+        found.append(
+            CalibrationBin(float(low), float(high), int(inside.sum()), mean, _rate(truth[inside], rows))
+        )
     return tuple(found)
+
+
+def _joined(counts: list[int], least: int) -> list[tuple[int, int]]:
+    """Join neighbouring bins until each has so many rows; return the first and the last bin of each.
+
+    Examples
+    --------
+    >>> _joined([5, 30, 2, 3], 20)
+    [(0, 3)]
+    >>> _joined([25, 30, 2, 20], 20)
+    [(0, 0), (1, 1), (2, 3)]
+    """
+    parts: list[tuple[int, int]] = []
+    start, held = 0, 0
+    for number, count in enumerate(counts):
+        held += count
+        if held >= least:
+            parts.append((start, number))
+            start, held = number + 1, 0
+    if held and parts:
+        parts[-1] = (parts[-1][0], len(counts) - 1)
+    return parts
 
 
 def wilson(hits: int, n_rows: int, level: float) -> Estimate:

@@ -1,8 +1,8 @@
-"""The second pass over the audited rows: the exact moments of every embedding."""
+"""Embedded rows: their exact moments from one pass, and the rows themselves for those who attack them."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fairstream.auditing.rows import dense
 from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import codes_among
-from fairstream.data.blocks import BlockSource
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.groups import GroupColumn
 from fairstream.moments import GroupMoments
 
@@ -21,10 +21,15 @@ FloatArray = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class EmbeddingMoments:
-    """The moments of every embedding, by name, and each group's sum of |x - mu|^2."""
+    """The moments of every embedding, by name, and each group's sum of |x - mu|^2.
+
+    `recognised` counts, for models that keep marks, the rows that equal rows of the fit, and the rows of
+    which that can be told.
+    """
 
     moments: dict[str, GroupMoments]
     squares: dict[tuple[str, Hashable], float]
+    recognised: dict[str, tuple[int, int]]
 
 
 def embedding_moments(
@@ -36,6 +41,7 @@ def embedding_moments(
     """Read the source and return the moments of every embedding, of the reported groups only."""
     embedded: dict[str, GroupMoments] = {}
     squares: dict[tuple[str, Hashable], float] = {}
+    recognised: dict[str, tuple[int, int]] = {}
     for block in source:
         if block.n_rows == 0:
             continue
@@ -56,4 +62,43 @@ def embedding_moments(
             if subject.name not in embedded:
                 embedded[subject.name] = GroupMoments(Z.shape[1])
             embedded[subject.name].update(Z, columns)
-    return EmbeddingMoments(embedded, squares)
+            if subject.row_marks is not None:
+                hits, told = recognised.get(subject.name, (0, 0))
+                more_hits, more_told = subject.row_marks.recognised(X)
+                recognised[subject.name] = hits + more_hits, told + more_told
+    return EmbeddingMoments(embedded, squares, recognised)
+
+
+@dataclass(frozen=True)
+class EmbeddedRows:
+    """Rows of an embedding, their target, and their groups: -1 if unknown or suppressed."""
+
+    Z: FloatArray
+    codes: dict[str, NDArray[np.intp]]
+    target: NDArray[Any] | None
+
+
+def embedded_rows(
+    blocks: Iterable[Block],
+    embed: Callable[[Any], FloatArray],
+    groups: Mapping[str, tuple[Hashable, ...]],
+) -> EmbeddedRows:
+    """Embed blocks of rows and hold them all."""
+    Z: list[FloatArray] = []
+    codes: dict[str, list[NDArray[np.intp]]] = {name: [] for name in groups}
+    target: list[NDArray[Any]] = []
+    for block in blocks:
+        if block.n_rows == 0:
+            continue
+        Z.append(embed(dense(block.X)))
+        for name, labels in groups.items():
+            known = block.groups.get(name)
+            unknown = np.full(block.n_rows, -1, dtype=np.intp)
+            codes[name].append(unknown if known is None else codes_among(known, labels))
+        if block.target is not None:
+            target.append(np.asarray(block.target))
+    return EmbeddedRows(
+        np.concatenate(Z),
+        {name: np.concatenate(parts) for name, parts in codes.items()},
+        np.concatenate(target) if len(target) == len(Z) else None,
+    )

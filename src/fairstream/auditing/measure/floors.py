@@ -6,53 +6,33 @@ near these floors is the price of the target, not a fault of the embedding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.attack import N_FOLDS, attack
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.probes import CHANCE_AUC, one_thread
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.measure.probes import CHANCE_AUC
+from fairstream.auditing.measure.task import TargetScores
+from fairstream.auditing.report import Estimate, Floors
 
 FloatArray = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Floors:
-    """What tells of the group without any embedding.
-
-    `guessing` is the AUC of guessing, `largest_share` the accuracy of always naming the largest group,
-    `balanced_guessing` the balanced accuracy of either. `label` is the AUC of the true target label alone,
-    `score` that of a score that predicts the target from the given features, and `target_auc` says how good
-    that score is at its own task (one-versus-rest average); both are None if no features were given.
-    """
-
-    guessing: float
-    balanced_guessing: float
-    largest_share: float
-    label: Estimate
-    score: Estimate | None
-    target_auc: Estimate | None
-    n_rows: int
-    n_unknown: int
 
 
 def floors(
     y: ArrayLike,
     codes: ArrayLike,
-    features: ArrayLike | None = None,
+    scores: TargetScores | None = None,
     *,
+    attribute: str = "group",
     level: float = 0.95,
     seed: int = 0,
 ) -> Floors:
     """Measure what the target label, and a good score for it, tell of the group.
 
-    Every row is judged by shares, scores and attackers from the other folds.
+    Every row is judged by shares and attackers from the other folds.
 
     Parameters
     ----------
@@ -60,8 +40,10 @@ def floors(
         The target labels, at least two, each in at least five rows.
     codes : array of shape (n,)
         The group of each row, as codes 0, 1, ...; -1 means unknown.
-    features : array of shape (n, d), optional
-        What the score for the target is learned from by boosted trees: all features, or an embedding.
+    scores : TargetScores, optional
+        Scores of these rows for the target, by a classifier that has not seen them.
+    attribute : str
+        What the groups are called.
     level : float
         Confidence level of the intervals.
     seed : int
@@ -79,7 +61,7 @@ def floors(
         raise ValueError(f"y has shape {labels.shape}, codes has {groups.shape}: pass one of each per row")
     known = groups >= 0
     _, groups = np.unique(groups[known], return_inverse=True)
-    names, target = np.unique(labels[known], return_inverse=True)
+    _, target = np.unique(labels[known], return_inverse=True)
     for name, values in (("y", target), ("codes", groups)):
         counts = np.bincount(values)
         if len(counts) < 2 or counts.min() < N_FOLDS:
@@ -88,22 +70,23 @@ def floors(
                 f"values with at least {N_FOLDS} rows each are needed"
             )
     folds = StratifiedKFold(N_FOLDS, shuffle=True, random_state=seed)
-    score = target_auc = None
-    if features is not None:
-        X = np.asarray(features, dtype=float)
-        if X.ndim != 2 or len(X) != len(known):
-            raise ValueError(f"features has shape {X.shape}, y has {len(known)} rows: pass one row per label")
-        shares, target_auc = _scores(X[known], target, folds, level, seed)
-        columns = shares[:, 1:] if len(names) == 2 else shares
-        score = attack(columns, groups, families=["linear", "boosting"], level=level, seed=seed).strongest.auc
-    counts = np.bincount(groups)
+    score = None
+    if scores is not None:
+        if len(scores.shares) != len(known):
+            raise ValueError(
+                f"scores has {len(scores.shares)} rows, y has {len(known)} rows: pass one row per label"
+            )
+        shares = scores.shares[known]
+        columns = shares[:, 1:] if shares.shape[1] == 2 else shares
+        score = attack(
+            columns, groups, families=["linear", "quadratic"], level=level, seed=seed
+        ).strongest.auc
     return Floors(
+        attribute=attribute,
         guessing=CHANCE_AUC,
-        balanced_guessing=1 / len(counts),
-        largest_share=float(counts.max() / counts.sum()),
         label=_label_auc(target, groups, folds, level),
         score=score,
-        target_auc=target_auc,
+        target_auc=None if scores is None else scores.score.auc,
         n_rows=int(known.sum()),
         n_unknown=int(np.sum(~known)),
     )
@@ -119,21 +102,6 @@ def _label_auc(target: NDArray[Any], groups: NDArray[Any], folds: Any, level: fl
         shares = (table / table.sum(axis=1, keepdims=True))[target[score_rows]]
         parts.append(auc_influence(shares[:, 1] if n_groups == 2 else shares, groups[score_rows]))
     return _over_folds(parts, level)
-
-
-def _scores(
-    X: FloatArray, target: NDArray[Any], folds: Any, level: float, seed: int
-) -> tuple[FloatArray, Estimate]:
-    """Return scores of the target for every row from the other folds, and how well they predict it."""
-    n_labels = int(target.max()) + 1
-    shares, parts = np.empty((len(X), n_labels)), []
-    for fit_rows, score_rows in folds.split(X, target):
-        model = HistGradientBoostingClassifier(random_state=seed)
-        with one_thread():
-            shares[score_rows] = model.fit(X[fit_rows], target[fit_rows]).predict_proba(X[score_rows])
-        scored = shares[score_rows]
-        parts.append(auc_influence(scored[:, 1] if n_labels == 2 else scored, target[score_rows]))
-    return shares, _over_folds(parts, level)
 
 
 def _over_folds(parts: list[tuple[float, FloatArray]], level: float) -> Estimate:

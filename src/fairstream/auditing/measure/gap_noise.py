@@ -5,7 +5,7 @@ A gap is never 0 on a sample. It means something if it is above what chance show
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,8 @@ def gap_noise(
     *,
     n_permutations: int = 200,
     quantiles: Sequence[float] = (0.5, 0.95),
+    observed: Mapping[int, tuple[float, float]] | None = None,
+    n_rows: int | None = None,
     seed: int = 0,
 ) -> tuple[GapNoise, ...]:
     """Compare the mean gap and the second-moment gap of every group with those of shuffled labels.
@@ -57,6 +59,12 @@ def gap_noise(
         Number of shuffles.
     quantiles : sequence of float
         The shares whose quantiles are reported.
+    observed : dict of int to (float, float), optional
+        For each group the gap of the means and that of the second moments, measured on more rows of which Z
+        is a sample. By default they are those of Z.
+    n_rows : int, optional
+        How many rows with a known group `observed` was measured on. Gaps of shuffled labels fall with the
+        root of the number of rows, so those of the sample are scaled to it.
     seed : int
         Seed of the shuffles.
 
@@ -89,16 +97,18 @@ def gap_noise(
         order = rng.permutation(len(centred)) if shuffle else np.arange(len(centred))
         for column, (place, _) in enumerate(sides):
             gaps[shuffle, column] = _gaps(centred, total, order[cuts[place] : cuts[place + 1]])
+    scale = 1.0 if n_rows is None else float(np.sqrt(len(centred) / n_rows))
     results = []
     for column, (_, group) in enumerate(sides):
         for kind, name in enumerate(("means", "second moments")):
-            observed, shuffled = float(gaps[0, column, kind]), gaps[1:, column, kind]
-            at_least = int(np.sum(shuffled >= observed))
+            gap = float(gaps[0, column, kind]) if observed is None else observed[group][kind]
+            shuffled = scale * gaps[1:, column, kind]
+            at_least = int(np.sum(shuffled >= gap))
             results.append(
                 GapNoise(
                     group=int(group),
                     gap=name,
-                    observed=observed,
+                    observed=gap,
                     quantiles=tuple(np.quantile(shuffled, quantiles).tolist()),
                     p_value=(1 + at_least) / (1 + n_permutations),
                 )

@@ -2,47 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.auditing.measure import views
-from fairstream.auditing.measure.downstream import GroupCodes, classify
-from fairstream.auditing.measure.metrics import relative_gap
-from fairstream.auditing.measure.mmd import Discrepancy, discrepancy
-from fairstream.auditing.measure.probes import run_probes
+from fairstream.auditing.measure.attack import LEAST_ROWS, Progress
+from fairstream.auditing.measure.embeddings import EmbeddedRows, embedded_rows
+from fairstream.auditing.measure.floors import floors
+from fairstream.auditing.measure.leaks import GUESSING, leak_result, raw_control, worst
 from fairstream.auditing.measure.setting import Setting
+from fairstream.auditing.measure.task import TargetScores, decision_view, target_scores
 from fairstream.auditing.measure.variance import KeptVariance
-from fairstream.auditing.report import (
-    DownstreamResult,
-    GapResult,
-    LeakResult,
-    ModelReport,
-    ProbeResult,
-    RawControl,
-)
+from fairstream.auditing.measure.words import removed_in_words
+from fairstream.auditing.report import Floors, ModelReport, RawControl, TaskScore
 from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import codes_among
-from fairstream.data.blocks import Block
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.linalg.kernels import median_squared_distance
 
 FloatArray = NDArray[np.floating[Any]]
+Rows = tuple[EmbeddedRows, EmbeddedRows | None]
 
-N_FOLDS = 5
-PROBED_ROWS = 2 * N_FOLDS  # fewest sampled rows of a group that is probed
 RAW_FEATURES = 256
+RAW_BYTES = 2**27  # of raw rows that are held at a time; if there are more, the sample serves
 
 
-def model_report(subject: Subject, control: Subject, bandwidth: float, setting: Setting) -> ModelReport:
-    """Measure one embedding beside plain PCA of the same size; `bandwidth` is that of MMD^2."""
-    found = setting.survey
-    Z = subject.embed(found.sample.X)
+@dataclass(frozen=True)
+class AttackedRows:
+    """Where the rows come from that are attacked, and those that attackers are fitted on.
+
+    A standard attack has the samples; a strong one reads all rows of both sources again.
+    """
+
+    sample: Block
+    train_sample: Block | None
+    source: BlockSource
+    train_source: BlockSource | None
+    all_rows: bool
+    n_rows: int
+
+    def embedded(self, subject: Subject, setting: Setting) -> Rows:
+        """Embed the rows by one model."""
+        if not self.all_rows:
+            return self._from_samples(subject, setting)
+        train = self.train_source
+        return (
+            embedded_rows(self.source, subject.embed, setting.kept),
+            None if train is None else embedded_rows(train, subject.embed, setting.kept),
+        )
+
+    def raw(self, setting: Setting) -> Rows:
+        """Return the rows as they are; very wide ones by their leading directions, too many by the sample."""
+        subject = Subject("raw data", "raw", _as_they_are(self.sample))
+        width = min(self.sample.X.shape[1], RAW_FEATURES)
+        if self.all_rows and self.n_rows * width * 8 <= RAW_BYTES:
+            return self.embedded(subject, setting)
+        return self._from_samples(subject, setting)
+
+    def _from_samples(self, subject: Subject, setting: Setting) -> Rows:
+        train = self.train_sample
+        return (
+            embedded_rows([self.sample], subject.embed, setting.kept),
+            None if train is None else embedded_rows([train], subject.embed, setting.kept),
+        )
+
+
+def model_report(
+    subject: Subject,
+    control: Subject,
+    attacked: AttackedRows,
+    bandwidth: float,
+    setting: Setting,
+    progress: Iterable[Progress | None],
+) -> ModelReport:
+    """Measure one embedding beside plain PCA of the same size; `bandwidth` is that of MMD^2.
+
+    `progress` has one function for every attribute.
+    """
+    found, names = setting.survey, setting.feature_names(subject)
+    rows = attacked.embedded(subject, setting)
     kept = KeptVariance(found.moments, setting.embedded, setting.kept)
     kept_share, control_share = kept.explained(subject), kept.explained(control)
+    Z = subject.embed(found.sample.X)
     maps = [views.embedding_map(Z, name, setting.codes[name], setting.names(name)) for name in setting.kept]
-    names = views.shared_names([subject], found.feature_names)
+    leaks = tuple(
+        leak_result(name, subject, control, rows, bandwidth, setting, tick)
+        for name, tick in zip(setting.kept, progress, strict=True)
+    )
+    directions = views.removed_directions(
+        subject, found.moments.restricted(setting.kept), views.comparisons_of(setting.kept), names
+    )
+    screened = tuple(views.feature_name(index, names) for index in subject.screened)
+    scores = _scores(rows, setting)
     return ModelReport(
         name=subject.name,
         role=subject.role,
@@ -54,87 +109,89 @@ def model_report(subject: Subject, control: Subject, bandwidth: float, setting: 
         if not (kept_share and control_share)
         else kept_share / control_share,
         reconstruction_error=kept.reconstruction_error(subject),
-        leaks=tuple(_leak(name, subject, control, Z, bandwidth, setting) for name in setting.kept),
+        leaks=leaks,
         by_group=kept.by_group(subject),
-        directions=views.removed_directions(
-            subject, found.moments.restricted(setting.kept), views.comparisons_of(setting.kept), names
-        ),
+        directions=directions,
         maps=tuple(view for view in maps if view is not None),
-        downstream=_downstream(subject, Z, setting),
         # On the model's own rows it would tell how many of them are left out.
         fitted_rows=None if setting.n_left_out and subject.name in setting.own_rows else subject.fitted_rows,
         looks_like_training=subject.name in setting.own_rows,
         parameters=subject.parameters,
         digest=subject.digest(),
+        removed=removed_in_words(subject, screened, [direction.sentence for direction in directions]),
+        screened=screened,
+        task=None if scores is None else scores.score,
+        decisions=None
+        if scores is None
+        else decision_view(
+            scores,
+            rows[0].codes,
+            {name: setting.names(name) for name in setting.kept},
+            intersections=[c for c in setting.options["intersections"] if setting.kept.keys() >= {*c}],
+            min_group_size=setting.options["min_group_size"],
+            level=setting.options["level"],
+        ),
+        seen_share=setting.seen.get(subject.name),
+        answer=worst(
+            [leak.verdict for leak in leaks], all_audited=len(setting.kept) == len(setting.group_numbers)
+        ),
     )
 
 
-def _leak(
-    attribute: str, subject: Subject, control: Subject, Z: FloatArray, bandwidth: float, setting: Setting
-) -> LeakResult:
-    codes, options = setting.codes[attribute], setting.options
-    moments, control_moments = (setting.embedded.moments[s.name] for s in (subject, control))
-    gaps = []
-    for _, label in views.comparisons_of({attribute: setting.kept[attribute]}):
-        mean_gap, second_moment_gap = views.largest_gaps(moments, [(attribute, label)])
-        of_pca = views.largest_gaps(control_moments, [(attribute, label)])
-        distance = _discrepancy(Z, codes, setting.kept[attribute].index(label), bandwidth, options)
-        gaps.append(
-            GapResult(
-                group=str(label),
-                mean_gap=mean_gap,
-                mean_gap_relative=relative_gap(mean_gap, of_pca[0]),
-                second_moment_gap=second_moment_gap,
-                second_moment_gap_relative=relative_gap(second_moment_gap, of_pca[1]),
-                mmd2=None if distance is None else distance.biased,
-                mmd2_unbiased=None if distance is None else distance.unbiased,
-                mmd2_p_value=None if distance is None else distance.p_value,
-            )
-        )
-    probes = _probed(Z, codes, options)
-    detected = any(result.p_value * len(probes) < 0.05 for result in probes)
-    return LeakResult(attribute, detected, probes, tuple(gaps))
+def raw_report(
+    attacked: AttackedRows, setting: Setting, progress: Iterable[Progress | None]
+) -> tuple[tuple[RawControl, ...], TaskScore | None, tuple[Floors, ...]]:
+    """Measure the rows as they are: the same attack, the score of the target, and the floors of the task."""
+    rows = attacked.raw(setting)
+    scores = _scores(rows, setting)
+    raw = tuple(
+        raw_control(name, rows, setting, tick) for name, tick in zip(setting.kept, progress, strict=True)
+    )
+    return (
+        raw,
+        None if scores is None else scores.score,
+        tuple(_floors(name, rows[0], scores, setting) for name in setting.kept),
+    )
 
 
-def _discrepancy(
-    Z: FloatArray, codes: NDArray[np.intp], code: int, bandwidth: float, options: dict[str, Any]
-) -> Discrepancy | None:
-    known = codes >= 0
-    inside = codes[known] == code
-    if min(inside.sum(), (~inside).sum()) < PROBED_ROWS or not bandwidth > 0:
+def _scores(rows: Rows, setting: Setting) -> TargetScores | None:
+    scored, fit = rows
+    if scored.target is None:
         return None
-    n_permutations, seed = options["n_permutations"], options["random_state"]
-    return discrepancy(Z[known], inside, bandwidth, n_permutations=n_permutations, seed=seed)
-
-
-def raw_control(attribute: str, setting: Setting) -> RawControl:
-    """Probe the rows as they are; very wide rows by their leading directions."""
-    X = np.asarray(setting.survey.sample.X, dtype=float)
-    if X.shape[1] > RAW_FEATURES:
-        left, singular, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
-        X = left[:, :RAW_FEATURES] * singular[:RAW_FEATURES]
-    return RawControl(attribute, X.shape[1], _probed(X, setting.codes[attribute], setting.options))
-
-
-def _probed(Z: FloatArray, codes: NDArray[np.intp], options: dict[str, Any]) -> tuple[ProbeResult, ...]:
-    if len(np.unique(codes[codes >= 0])) < 2:
-        return ()
-    return run_probes(
-        Z, codes, options["probes"], n_folds=N_FOLDS, level=options["level"], seed=options["random_state"]
+    return target_scores(
+        scored.Z,
+        scored.target,
+        None if fit is None or fit.target is None else (fit.Z, fit.target),
+        level=setting.options["level"],
+        seed=setting.options["random_state"],
     )
 
 
-def _downstream(subject: Subject, Z: FloatArray, setting: Setting) -> tuple[DownstreamResult, ...]:
-    sample, train, limit = setting.survey.sample, setting.train, setting.options["downstream_rows"]
-    if sample.target is None:
-        return ()
-    rows = spread_rows(len(Z), limit)
-    groups = {name: GroupCodes(codes[rows], setting.names(name)) for name, codes in setting.codes.items()}
-    fitted = None
-    if train is not None and train.target is not None:
-        chosen = spread_rows(train.n_rows, limit)
-        fitted = (subject.embed(train.X[chosen]), train.target[chosen])
-    return classify(Z[rows], sample.target[rows], groups, fitted, seed=setting.options["random_state"])
+def _floors(attribute: str, rows: EmbeddedRows, scores: TargetScores | None, setting: Setting) -> Floors:
+    codes, target = rows.codes[attribute], rows.target
+    counts = np.bincount(codes[codes >= 0], minlength=len(setting.kept[attribute]))
+    codes = np.where(np.isin(codes, np.flatnonzero(counts < LEAST_ROWS)), -1, codes)
+    known = int(np.sum(codes >= 0))
+    if target is None or scores is None or np.sum(counts >= LEAST_ROWS) < 2:
+        return Floors(attribute, GUESSING, None, None, None, known, len(codes) - known)
+    return floors(
+        target,
+        codes,
+        scores,
+        attribute=attribute,
+        level=setting.options["level"],
+        seed=setting.options["random_state"],
+    )
+
+
+def _as_they_are(sample: Block) -> Any:
+    X = np.asarray(sample.X, dtype=float)
+    if X.shape[1] <= RAW_FEATURES:
+        return lambda rows: np.asarray(rows, dtype=float)
+    mean = X.mean(axis=0)
+    _, _, directions = np.linalg.svd(X - mean, full_matrices=False)
+    leading = directions[:RAW_FEATURES].T
+    return lambda rows: (np.asarray(rows, dtype=float) - mean) @ leading
 
 
 def paper_bandwidth(control: Subject, setting: Setting) -> float:
@@ -143,14 +200,9 @@ def paper_bandwidth(control: Subject, setting: Setting) -> float:
     return median_squared_distance(control.embed(rows.X))
 
 
-def probed_codes(sample: Block, attribute: str, labels: tuple[Hashable, ...]) -> NDArray[np.intp]:
-    """Return the sample's groups; one with too few sampled rows to learn from counts as unknown."""
+def sampled_codes(sample: Block, attribute: str, labels: tuple[Hashable, ...]) -> NDArray[np.intp]:
+    """Return the sample's groups; one with too few sampled rows to compare counts as unknown."""
     codes = codes_among(sample.groups[attribute], labels)
     counts = np.bincount(codes[codes >= 0], minlength=len(labels))
-    rare = np.flatnonzero(counts < PROBED_ROWS)
+    rare = np.flatnonzero(counts < LEAST_ROWS)
     return np.where(np.isin(codes, rare), -1, codes)
-
-
-def spread_rows(n_rows: int, limit: int) -> NDArray[np.intp]:
-    """Return at most `limit` row numbers spread evenly over the sample."""
-    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, limit)).astype(np.intp))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -31,13 +32,32 @@ from sklearn.svm import SVC
 from threadpoolctl import ThreadpoolController
 
 from fairstream.auditing.measure.auc import auc_influence
-from fairstream.auditing.report import Estimate, ProbeResult
+from fairstream.auditing.report import Estimate
 
 FloatArray = NDArray[np.floating[Any]]
 
 EXACT_KERNEL_ROWS = 2_000
 QUADRATIC_FEATURES = 24
 CHANCE_AUC = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """How well one kind of probe recovers an attribute.
+
+    `auc` is one-versus-rest, averaged over the groups if there are more than two. `chance` is the balanced
+    accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
+    `p_value` is one-sided, for "the AUC is no better than chance".
+    """
+
+    probe: str
+    auc: Estimate
+    balanced_accuracy: Estimate
+    chance: float
+    base_rate: float
+    p_value: float
+    n_rows: int
+    n_folds: int
 
 
 def probe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.auditing.measure.embeddings import EmbeddingMoments
-from fairstream.auditing.report import AttributeSummary, DataSummary
+from fairstream.auditing.report import AttributeSummary, DataSummary, Estimate
 from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import Survey
 from fairstream.data.blocks import Block
+
+SEEN_SHARE = 0.05  # of the audited rows; a few rows of a table may be equal by chance
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Setting:
     """What all models of one audit share.
 
     `survey` covers the rows that are not left out, `group_numbers` and `n_left_out` cover all rows;
-    `own_rows` names the models that were fitted on these very rows.
+    `own_rows` names the models that were fitted on these very rows, `seen` tells for each model which share
+    of the rows equals rows of its fit.
     """
 
     survey: Survey
@@ -29,6 +32,7 @@ class Setting:
     codes: dict[str, NDArray[np.intp]]
     embedded: EmbeddingMoments
     train: Block | None
+    seen: Mapping[str, Estimate | None]
     options: dict[str, Any]
     own_rows: frozenset[str]
     group_numbers: dict[str, int]
@@ -45,6 +49,15 @@ class Setting:
         """Return the number of surveyed rows without a label of this attribute."""
         place = [*self.group_numbers].index(attribute)
         return sum(count for labels, count in self.survey.combinations.items() if labels[place] is None)
+
+    def has_seen(self, model: str) -> bool:
+        """Whether a model was fitted on these rows, or on a share of them that matters."""
+        share = self.seen.get(model)
+        return model in self.own_rows or (share is not None and share.low > SEEN_SHARE)
+
+    def feature_names(self, subject: Subject) -> tuple[str, ...] | None:
+        """Return the data's feature names, or those that the model remembers."""
+        return self.survey.feature_names or subject.feature_names
 
     def names(self, attribute: str) -> tuple[str, ...]:
         """Return the reported groups of an attribute as text."""
@@ -88,6 +101,15 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
         for subject in subjects
         if subject.name in setting.own_rows
     ]
+    lines += [
+        f"About {share.value:.0%} of the audited rows equal rows that {subject.name} was fitted on "
+        f"({share.low:.0%} to {share.high:.0%}). A model hides more of the rows it was fitted on than of "
+        "others: audit unseen rows instead."
+        for subject in subjects
+        if subject.name not in setting.own_rows
+        and (share := setting.seen.get(subject.name)) is not None
+        and setting.has_seen(subject.name)
+    ]
     if setting.train_is_audited:
         lines.append(
             "train holds the very rows that are audited: its classifiers are scored on rows they have seen. "
@@ -100,14 +122,17 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
         if name not in kept
     ]
     for name, labels in kept.items():
+        if setting.options["attack"] == "strong":
+            continue
         probed = np.unique(setting.codes[name])
         unseen = [str(label) for code, label in enumerate(labels) if code not in probed]
         if unseen:
             lines.append(
-                f"Too few rows were sampled to probe {name} = {', '.join(unseen)}: raise sample_rows."
+                f"Too few rows were sampled to attack {name} = {', '.join(unseen)}: raise sample_rows, or "
+                'use attack="strong".'
             )
     if found.sample.n_rows < min(setting.options["sample_rows"], found.moments.n_rows):
-        lines.append(f"The rows are so wide that the probes saw only {found.sample.n_rows:,} of them.")
+        lines.append(f"The rows are so wide that the sample has only {found.sample.n_rows:,} of them.")
     if found.moments.lost_energy > 0:
         lines.append(
             f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
@@ -127,3 +152,14 @@ def _unknown_line(attribute: str, setting: Setting) -> str:
         f"The {attribute} of {unknown:,} of {n_rows:,} rows ({unknown / n_rows:.1%}) is unknown: they are in "
         f"no comparison by {attribute}, and nothing here says how they fare."
     )
+
+
+def spread_rows(n_rows: int, limit: int) -> NDArray[np.intp]:
+    """Return at most `limit` row numbers, spread evenly.
+
+    Examples
+    --------
+    >>> spread_rows(5, 3).tolist()
+    [0, 2, 4]
+    """
+    return np.unique(np.linspace(0, n_rows - 1, min(n_rows, limit)).astype(np.intp))

@@ -26,9 +26,17 @@ class KeptVariance:
     groups: Mapping[str, tuple[Hashable, ...]]
 
     def explained(self, subject: Subject) -> float | None:
-        """Return tr(V'AV) / tr(A), None for an embedding that is not linear."""
+        """Return tr(V'AV) / tr(A), None for an embedding that is not linear.
+
+        Of an embedding with noise N, it is the share that is left after the best linear removal of the noise:
+        with C = V'AV, tr(C (C + N)^-1 C) / tr(A).
+        """
         if subject.components is None or self.whole.total_variance == 0:
             return None
+        if subject.noise is not None:
+            C = self.whole.covariance().compress(subject.components.T.copy())
+            recovered = C @ np.linalg.solve(C + np.diag(subject.noise**2), C)
+            return float(np.trace(recovered) / self.whole.total_variance)
         return float(self.embedded.moments[subject.name].total_variance / self.whole.total_variance)
 
     def reconstruction_error(self, subject: Subject) -> float | None:
@@ -53,7 +61,7 @@ class KeptVariance:
         )
 
     def _explained_in(self, subject: Subject, attribute: str, group: Hashable) -> float | None:
-        if subject.components is None:
+        if subject.components is None or subject.noise is not None:
             return None
         offset = self.whole.mean(attribute, group) - self.whole.mean()
         total = self._mean_square(attribute, group) - _squared(offset)

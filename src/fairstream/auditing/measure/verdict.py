@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scipy.special import ndtri
 
-from fairstream.auditing.measure.attack import AttackResult
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import AttackResult, Estimate, Verdict
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "does not hold", "cannot tell"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """An answer, the confidence of the one-sided bound it rests on, and the sentence that explains it.
-
-    `lower` and `upper` are the one-sided bounds on the AUC.
-    """
-
-    answer: str
-    confidence: float
-    sentence: str
-    lower: float
-    upper: float
 
 
 def verdict(
@@ -80,20 +63,20 @@ the limit is 0.650.
     reads = f"the strongest attacker{fitted} reads the group at AUC {auc:.3f}, {sure}"
     if lower > limit:
         sentence = f"Does not hold: {reads} at least {lower:.3f}; the limit is {limit:.3f}."
-        return Verdict(FAILS, confidence, sentence, lower, upper)
+        return Verdict(FAILS, confidence, sentence, lower, upper, limit)
     if upper > limit:
         sentence = (
             f"Cannot tell: {reads} between {lower:.3f} and {upper:.3f}, and the limit of {limit:.3f} lies "
             "between. Score more rows."
         )
-        return Verdict(CANNOT_TELL, confidence, sentence, lower, upper)
+        return Verdict(CANNOT_TELL, confidence, sentence, lower, upper, limit)
     if trend == "rising" and not accept_rising:
         sentence = (
             f"Cannot tell: {reads} at most {upper:.3f}, and the limit is {limit:.3f}, but its curve is still "
             "rising: an attacker with more rows would read more."
         )
-        return Verdict(CANNOT_TELL, confidence, sentence, lower, upper)
+        return Verdict(CANNOT_TELL, confidence, sentence, lower, upper, limit)
     sentence = f"Holds: {reads} at most {upper:.3f}; the limit is {limit:.3f}."
     if trend == "rising":
         sentence += " Its curve is still rising: this is for attackers with no more rows than these."
-    return Verdict(HOLDS, confidence, sentence, lower, upper)
+    return Verdict(HOLDS, confidence, sentence, lower, upper, limit)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.auditing.measure.metrics import relative_gap
+from fairstream.auditing.measure.words import direction_in_words
 from fairstream.auditing.report import Direction, EmbeddingMap, FrontierChoice, GroupCloud
 from fairstream.auditing.subjects import Subject
 from fairstream.data.groups import GroupIndex
@@ -53,9 +54,9 @@ def removed_directions(
     """Describe the removed subspace by its strongest directions and their heaviest features.
 
     A basis of a subspace is arbitrary. This one is not: it diagonalises the second-moment gap of the audited
-    data within the subspace (of the first comparison), strongest first.
+    data within the subspace (of the first comparison), strongest first. Screened features are not among them.
     """
-    U = subject.unfair_basis
+    U = None if subject.unfair_basis is None else subject.unfair_basis[subject.n_screened :]
     if U is None or len(U) == 0 or not comparisons:
         return ()
     gap, mean_gap = moments.second_moment_gap(*comparisons[0]), moments.mean_gap(*comparisons[0])
@@ -66,8 +67,9 @@ def removed_directions(
         u = rotation[:, j] @ U
         heaviest = np.argsort(-np.abs(u))[:N_WEIGHTS]
         sign = 1.0 if u[heaviest[0]] >= 0 else -1.0
-        weights = {_feature(i, names): float(sign * u[i]) for i in heaviest if abs(u[i]) > 1e-6}
-        directions.append(Direction(float(sign * (u @ mean_gap)), float(values[j]), weights))
+        weights = {feature_name(i, names): float(sign * u[i]) for i in heaviest if abs(u[i]) > 1e-6}
+        words = direction_in_words(weights)
+        directions.append(Direction(float(sign * (u @ mean_gap)), float(values[j]), weights, words))
     return tuple(directions)
 
 
@@ -151,15 +153,9 @@ def _rounded_range(sides: list[FloatArray]) -> tuple[float, float]:
     return float(np.floor(low / step) * step), float((np.floor(high / step) + 1) * step)
 
 
-def _feature(index: int, names: tuple[str, ...] | None) -> str:
+def feature_name(index: int, names: tuple[str, ...] | None) -> str:
+    """Return the name of a feature, or its number."""
     return f"feature {index}" if names is None else str(names[index])
-
-
-def shared_names(subjects: list[Subject], names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the data's feature names, or those a model remembers."""
-    if names is not None:
-        return names
-    return next((subject.feature_names for subject in subjects if subject.feature_names is not None), None)
 
 
 def comparisons_of(kept: Mapping[str, tuple[Hashable, ...]]) -> Comparisons:

@@ -1,342 +1,288 @@
-"""The figures of the page: probes, frontier, maps. Here they are geometry; a template draws them as SVG."""
+"""The figures of the page: the curve over the attacker's rows, the frontier, the maps of the groups."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from fairstream.auditing.render.canvas import (
+    SHAPES,
+    Box,
+    Drawing,
+    Label,
+    Mark,
+    Point,
+    Room,
+    Scale,
+    Series,
+    polygon,
+    polyline,
+    scale,
+    spread,
+)
 from fairstream.auditing.render.labels import shown
-from fairstream.auditing.render.summary import PROBE_NAMES
-from fairstream.auditing.render.tables import frontier_name, number, share
-from fairstream.auditing.report import EmbeddingMap, FrontierChoice, GroupCloud, ProbeResult, Report
+from fairstream.auditing.report import EmbeddingMap, Estimate, GroupCloud
 
-LABELLED = (1, 5, 15, 50)  # the m that are written beside their points
-LETTER = 7.0  # width of a letter in a label, at most
-Scale = Callable[[float], float]
+RADIUS = 5.0
+N_COLOURS = 6
+DRAWN_CELLS = 2  # groups up to which single cells are drawn; discs of more hide each other
 
 
 @dataclass(frozen=True)
-class Series:
-    """One embedding in the figures: its name and the class that gives it colour."""
-
-    name: str
-    style: str
-
-
-@dataclass(frozen=True)
-class Label:
-    """Text at a place; `anchor` says which of its ends is there."""
-
-    x: float
-    y: float
-    text: str
-    style: str
-    anchor: str = "middle"
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom edge."""
-        width = LETTER * len(self.text)
-        left = self.x - {"start": 0.0, "middle": width / 2, "end": width}[self.anchor]
-        return left, self.y - 11, left + width, self.y + 3
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A point with the text of its tooltip, and maybe an interval and a label."""
-
-    x: float
-    y: float
-    style: str
-    tip: str
-    radius: float = 5
-    shape: str = "dot"
-    interval: tuple[float, float] | None = None
-    label: Label | None = None
-
-
-@dataclass
-class Drawing:
-    """What the template draws, in this order."""
-
-    width: float
-    height: float
-    alt: str
-    lines: list[tuple[float, float, float, float, str]] = field(default_factory=list)
-    clouds: list[tuple[str, list[tuple[float, float, float]]]] = field(default_factory=list)
-    paths: list[tuple[str, str]] = field(default_factory=list)
-    labels: list[Label] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A model's own position beside the frontier."""
+class Spot:
+    """One embedding on the frontier."""
 
     series: Series
-    explained_variance: float
-    gap: float
+    kept: float
+    auc: Estimate
 
 
-def probe_figure(
-    attribute: str, results: Sequence[tuple[Series, tuple[ProbeResult, ...]]], *, narrow: bool
+def curve_figure(
+    attribute: str,
+    curves: Sequence[tuple[Series, Sequence[tuple[int, Estimate]]]],
+    limit: float | None,
+    *,
+    narrow: bool,
 ) -> Drawing:
-    """Draw every probe's AUC with its interval, one row per kind of probe, one line per embedding."""
-    kinds = [kind for kind in PROBE_NAMES if any(r.probe == kind for _, probes in results for r in probes)]
-    width, left = (360, 12) if narrow else (860, 190)
-    pitch, head, top = 15, 24 if narrow else 8, 46
-    row = head + pitch * len(results) + 14
-    height = top + row * len(kinds)
-    lowest = min((r.auc.low for _, probes in results for r in probes), default=0.5)
-    x = _scale(min(math.floor(lowest * 20) / 20, 0.45), 1.0, left, width - 16)
-    alt = f"AUC of each probe of {shown(attribute)}, with intervals; the table below has the same numbers."
-    drawing = Drawing(width, height, alt)
-    title = "AUC of the probe: 0.5 = pure guessing, 1 = certainty"
-    drawing.labels.append(Label((left + width - 16) / 2, 12, title, "axis"))
-    for tick in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
-        drawing.lines.append((x(tick), 34, x(tick), height - 8, "chance" if tick == 0.5 else "grid"))
-        drawing.labels.append(Label(x(tick), 29, f"{tick:.1f}", "tick"))
-    for i, kind in enumerate(kinds):
-        start = top + i * row
-        drawing.labels.append(
-            Label(left, start + 12, PROBE_NAMES[kind], "row-label", "start")
-            if narrow
-            else Label(left - 14, start + row / 2 - 2, PROBE_NAMES[kind], "row-label", "end")
-        )
-        for j, (series, probes) in enumerate(results):
-            y = start + head + pitch * j + 8
-            drawing.marks += [_probe_mark(x, y, series, r) for r in probes if r.probe == kind]
-    return drawing
-
-
-def frontier_figure(
-    points: Sequence[FrontierChoice], placed: Sequence[Placed], *, narrow: bool
-) -> Drawing | None:
-    """Draw explained variance against the gap that is left, a curve for each way to choose directions.
-
-    Points that another one beats in both are grey and on no curve.
-    """
-    drawn = [point for point in points if point.second_moment_gap_relative is not None]
-    if not drawn:
-        return None
-    width, height, left, top, bottom = (360, 350, 44, 28, 46) if narrow else (860, 440, 62, 28, 54)
-    right = width - 18
-    gaps = [_visible(p.second_moment_gap_relative) for p in drawn] + [_visible(p.gap) for p in placed]
-    low, high = min(gaps) / 1.3, max(*gaps, 1.0) * 1.3
-    shares = [p.explained_variance for p in drawn] + [p.explained_variance for p in placed]
-    step = next((s for s in (0.01, 0.02, 0.05, 0.1) if max(shares) - min(shares) <= 5 * s), 0.2)
-    floor = max(math.floor(min(shares) / step - 0.5) * step, 0.0)
-    roof = min(math.ceil(max(shares) / step + 0.3) * step, 1.0)
-    log_x = _scale(math.log10(low), math.log10(high), left, right)
-    y = _scale(floor, roof, height - bottom, top)
-
-    def at(gap: float | None, explained: float) -> tuple[float, float]:
-        return log_x(math.log10(_visible(gap))), y(explained)
-
-    alt = "Explained variance against the remaining gap for every choice; the table below has the numbers."
-    drawing = Drawing(width, height, alt)
-    for tick in (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0):
-        if low <= tick <= high:
-            tick_x = log_x(math.log10(tick))
-            drawing.lines.append((tick_x, top, tick_x, height - bottom, "grid"))
-            drawing.labels.append(Label(tick_x, height - bottom + 16, f"{tick * 100:.3g}%", "tick"))
-    for i in range(int((roof - floor) / step + 1e-9) + 1):
-        level = floor + i * step
-        drawing.lines.append((left, y(level), right, y(level), "grid"))
-        drawing.labels.append(Label(left - 6, y(level) + 4, f"{level:.0%}", "tick", "end"))
-    below = "largest second-moment gap that is left, % of plain PCA's"
-    drawing.labels.append(
-        Label((left + right) / 2, height - 10, below + ("" if narrow else " (logarithmic)"), "axis")
+    """Draw the strongest attacker's AUC over the rows it was fitted on, with intervals."""
+    width, height, left, right, top, bottom = (
+        (350, 330, 40, 306, 30, 50) if narrow else (860, 400, 56, 630, 32, 56)
     )
-    drawing.labels.append(Label(4, 14, "explained variance of the audited rows", "axis", "start"))
-
-    places = [at(p.second_moment_gap_relative, p.explained_variance) for p in drawn]
-    best = [not _is_dominated(p, drawn) for p in drawn]
-    for directions in ("absolute", "relative"):
-        curve = sorted(
-            place
-            for point, place, good in zip(drawn, places, best, strict=True)
-            if good and (point.constraint == "mean" or _is_on(point, directions))
-        )
-        if len(curve) > 1:
-            path = "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in curve)
-            drawing.paths.append((path, f"curve {directions}"))
-    spots = [at(spot.gap, spot.explained_variance) for spot in placed]
-    room = _Room((left, top - 12, width, height - bottom))
-    for (a, b), radius in [*((place, 5) for place in places), *((spot, 11) for spot in spots)]:
-        room.take((a - radius, b - radius, a + radius, b + radius))
-    rings = [
-        _placed_mark(spot, *place, None if narrow else room.label(*place, _name(spot), "model-label", 13))
-        for spot, place in zip(placed, spots, strict=True)
+    sizes = sorted({n_rows for _, points in curves for n_rows, _ in points})
+    aucs = [auc for _, points in curves for _, auc in points]
+    x = scale(math.log(sizes[0] / 1.15), math.log(sizes[-1] * 1.12), left, right)
+    low, high = _auc_range([*aucs, *_as_estimates(limit)])
+    y = scale(low, high, height - bottom, top)
+    drawing = Drawing(width, height, f"AUC of the strongest attacker of {shown(attribute)} by its rows")
+    _auc_grid(drawing, y, (left, right), low, high)
+    for n_rows in _ticks_of_rows(sizes[0], sizes[-1], 4 if narrow else 7):
+        drawing.lines.append(((x(math.log(n_rows)), top, x(math.log(n_rows)), height - bottom), "grid"))
+        drawing.labels.append(Label(x(math.log(n_rows)), height - bottom + 17, f"{n_rows:,}", "tick"))
+    drawing.labels += [
+        Label((left + right) / 2, height - 10, "rows the attacker was fitted on (logarithmic)", "axis"),
+        Label(4, 14, "AUC of the strongest attacker", "axis", "start"),
     ]
-    for point, place, good in zip(drawn, places, best, strict=True):
-        text = _point_text(point, narrow=narrow) if good else ""
-        label = room.label(*place, text, "point-label", 7) if text else None
-        drawing.marks.append(_frontier_mark(point, *place, label, dominated=not good))
-    drawing.marks += rings
+    middle = x(math.log(sizes[0]) / 2 + math.log(sizes[min(1, len(sizes) - 1)]) / 2)  # between the intervals
+    drawing.labels.append(Label(middle, y(0.5) + 13, "guessing", "tick"))
+    if limit is not None:
+        drawing.lines.append(((left, y(limit), right, y(limit)), "limit"))
+        drawing.labels.append(Label(middle, y(limit) - 5, f"limit {limit:g}", "limit-label"))
+    ends = []
+    for number, (series, points) in enumerate(curves):
+        aside = (number - (len(curves) - 1) / 2) * (2.0 if narrow else 3.5)
+        places = [(x(math.log(n_rows)) + aside, y(auc.value)) for n_rows, auc in points]
+        drawing.paths.append((polyline(places), f"curve {series.style}"))
+        for (a, b), (n_rows, auc) in zip(places, points, strict=True):
+            tip = f"{shown(series.name)}\n{n_rows:,} rows: AUC {_interval(auc)}"
+            whisker = (a, y(auc.low), a, y(auc.high))
+            drawing.marks.append(Mark(a, b, series.style, series.shape, tip, whisker))
+        ends.append(places[-1])
+    beside = spread([b for _, b in ends], 16, top, height - bottom)
+    for (series, _), (a, b), moved in zip(curves, ends, beside, strict=True):
+        text = series.key if narrow else series.fitted(width - right - 14)
+        label = Label(right + 12, moved + 4, text, f"name {series.style}", "start")
+        drawing.lines.append(((a + 7, b, right + 8, moved), f"leader {series.style}"))
+        drawing.labels.append(label)
     return drawing
+
+
+def frontier_figure(attribute: str, spots: Sequence[Spot], limit: float | None, *, narrow: bool) -> Drawing:
+    """Draw variance kept against the strongest attacker's AUC; embeddings that another one beats are grey."""
+    width, height, left, top, bottom = (350, 350, 44, 30, 50) if narrow else (860, 440, 60, 32, 56)
+    right = width - 16
+    low, high = _auc_range([*(spot.auc for spot in spots), *_as_estimates(limit)])
+    x = scale(low, high, left, right)
+    roof = min(math.ceil(max(spot.kept for spot in spots) * 10 + 0.4) / 10, 1.0)
+    y = scale(0.0, roof, height - bottom, top)
+    drawing = Drawing(width, height, f"Variance kept against the AUC of {shown(attribute)}")
+    for tick in _auc_ticks(low, high):
+        drawing.lines.append(((x(tick), top, x(tick), height - bottom), "chance" if tick == 0.5 else "grid"))
+        drawing.labels.append(Label(x(tick), height - bottom + 17, f"{tick:.2g}", "tick"))
+    step = 0.1 if roof <= 0.6 else 0.2
+    for i in range(int(roof / step + 1e-9) + 1):
+        drawing.lines.append(((left, y(i * step), right, y(i * step)), "grid"))
+        drawing.labels.append(Label(left - 6, y(i * step) + 4, f"{i * step:.0%}", "tick", "end"))
+    drawing.labels += [
+        Label((left + right) / 2, height - 10, "AUC of the strongest attacker (0.5 = guessing)", "axis"),
+        Label(4, 14, "variance kept, share of all variance", "axis", "start"),
+    ]
+    room = Room((left, top - 8, width, height - bottom - 2))
+    if limit is not None and low <= limit <= high:
+        drawing.lines.append(((x(limit), top, x(limit), height - bottom), "limit"))
+        word = Label(x(limit) + 5, top + 10, f"limit {limit:g}", "limit-label", "start")
+        drawing.labels.append(word)
+        room.take(word.box)
+    best = [not is_dominated(spot, spots) for spot in spots]
+    places = [(x(spot.auc.value), y(spot.kept)) for spot in spots]
+    drawing.paths.append((polyline(sorted(p for p, good in zip(places, best, strict=True) if good)), "edge"))
+    for (a, b), spot in zip(places, spots, strict=True):
+        room.take((a - RADIUS - 1, b - RADIUS - 1, a + RADIUS + 1, b + RADIUS + 1))
+        room.take((x(spot.auc.low), b - 1.5, x(spot.auc.high), b + 1.5))
+    for (a, b), spot, good in zip(places, spots, best, strict=True):
+        style = spot.series.style if good else "dominated"
+        texts = [spot.series.key] if narrow else [spot.series.fitted(240), spot.series.key]
+        label = room.label(a, b, texts, f"name {style}", RADIUS + 2)
+        drawing.lines += _leaders((a, b), label, f"leader {style}")
+        tip = f"{shown(spot.series.name)}\nAUC {_interval(spot.auc)}\nvariance kept {spot.kept:.1%}"
+        tip += "" if good else "\nanother embedding keeps as much and gives away less"
+        whisker = (x(spot.auc.low), b, x(spot.auc.high), b)
+        drawing.marks.append(Mark(a, b, style, spot.series.shape, tip, whisker, label))
+    return drawing
+
+
+def is_dominated(spot: Spot, spots: Sequence[Spot]) -> bool:
+    """Whether another embedding keeps as much and gives away as little, and is better in one of the two."""
+    small = 1e-9
+    return any(
+        other.kept >= spot.kept - small
+        and other.auc.value <= spot.auc.value + small
+        and (other.kept > spot.kept + small or other.auc.value < spot.auc.value - small)
+        for other in spots
+    )
 
 
 def map_figure(view: EmbeddingMap, name: str) -> Drawing:
-    """Draw the first two coordinates: a disc per cell and group, an ellipse of two deviations per group."""
-    size, margin = 340, 30
-    x = _scale(*view.x_range, margin, size - 8)
-    y = _scale(*view.y_range, size - margin, 8)
+    """Draw the groups in the first two coordinates: an ellipse of two deviations each, and its mean.
+
+    If there are two groups, a disc for every cell of the grid as well.
+    """
+    size, margin, edge = 340, 30, 8
+    cells = len(view.clouds) <= DRAWN_CELLS
+    ellipses = [_ellipse(cloud) for cloud in view.clouds]
+    corners = [corner for ellipse in ellipses for corner in ellipse]
+    if cells:
+        corners += [(a, b) for cloud in view.clouds for a, b, _ in _cells(view, cloud)]
+    (x_low, x_high), (y_low, y_high) = (_padded([corner[i] for corner in corners]) for i in (0, 1))
+    x, y = scale(x_low, x_high, margin, size - edge), scale(y_low, y_high, size - margin, edge)
+    drawing = Drawing(size, size, f"Groups of {shown(view.attribute)} in {shown(name)}")
+    frame = [(margin, edge), (size - edge, edge), (size - edge, size - margin), (margin, size - margin)]
+    drawing.paths.append((polygon(frame), "frame"))
+    looks = group_series([cloud.group for cloud in view.clouds])
+    drawn = [[(x(a), y(b)) for a, b in ellipse] for ellipse in ellipses]
+    means = [(x(cloud.mean[0]), y(cloud.mean[1])) for cloud in view.clouds]
+    room = Room((margin + 4, edge + 4, size - edge - 4, size - margin - 4))
+    for a, b in (place for places in (*drawn, means) for place in places):
+        room.take((a - 4, b - 4, a + 4, b + 4))
+    largest = 0.62 * min(x(x_low + (view.x_range[1] - view.x_range[0]) / view.n_bins) - margin, 12)
     most = max((cell[2] / cloud.n_rows for cloud in view.clouds for cell in cloud.cells), default=1.0)
-    alt = (
-        f"Where the groups of {shown(view.attribute)} are in {shown(name)}: the table below has their means "
-        "and spreads."
-    )
-    drawing = Drawing(size, size, alt)
-    drawing.paths.append((f"M{margin},8H{size - 8}V{size - margin}H{margin}Z", "frame"))
-    for index, cloud in enumerate(view.clouds):
-        drawing.clouds.append((f"cloud group-{index % 6}", _discs(view, cloud, x, y, most)))
-        drawing.paths.append((_ellipse(cloud, x, y, margin, size), f"ellipse group-{index % 6}"))
-    drawing.labels.append(Label((margin + size - 8) / 2, size - 8, "first coordinate", "axis"))
-    drawing.labels.append(Label(14, (size - margin + 8) / 2, "second coordinate", "axis upright"))
+    for cloud, series, ellipse, mean in zip(view.clouds, looks, drawn, means, strict=True):
+        if cells:
+            discs = [
+                (x(a), y(b), max(largest * math.sqrt(count / cloud.n_rows / most), 0.8))
+                for a, b, count in _cells(view, cloud)
+            ]
+            drawing.clouds.append((f"cloud {series.style}", discs))
+        drawing.paths.append((polygon(ellipse), f"ellipse {series.style}"))
+        label, leader = _outside_label(series, ellipse, mean, room)
+        drawing.lines += [] if leader is None else [(leader, f"leader {series.style}")]
+        drawing.marks.append(Mark(*mean, series.style, series.shape, "", None, label))
+    drawing.labels.append(Label((margin + size - edge) / 2, size - 8, "first coordinate", "axis"))
+    drawing.labels.append(Label(16, (size - margin + edge) / 2, "second coordinate", "axis upright"))
     return drawing
 
 
-def placed_models(report: Report, series: Sequence[Series]) -> list[Placed]:
-    """Return where each compared model is: its own variance, its largest relative second-moment gap."""
-    placed = []
-    for model, look in zip(report.models, series, strict=True):
-        gaps = [gap.second_moment_gap_relative for leak in model.leaks for gap in leak.gaps]
-        known = [gap for gap in gaps if gap is not None]
-        if model.role == "model" and known and model.explained_variance is not None:
-            placed.append(Placed(look, model.explained_variance, max(known)))
-    return placed
+def group_series(groups: Sequence[str]) -> list[Series]:
+    """Give every group a colour and a shape."""
+    return [
+        Series(group, str(i + 1), f"group-{i % N_COLOURS}", SHAPES[i % len(SHAPES)])
+        for i, group in enumerate(groups)
+    ]
 
 
-class _Room:
-    """The area of a figure, and the boxes in it that are taken."""
-
-    def __init__(self, area: tuple[float, float, float, float]) -> None:
-        self._area, self._taken = area, list[tuple[float, float, float, float]]()
-
-    def take(self, box: tuple[float, float, float, float]) -> None:
-        self._taken.append(box)
-
-    def label(self, x: float, y: float, text: str, style: str, away: float) -> Label | None:
-        """Return the text above, below, right or left of a point, wherever it fits; None if nowhere."""
-        for dx, dy, anchor in (
-            (0.0, -away - 4, "middle"),
-            (0.0, away + 12, "middle"),
-            (away + 3, 4.0, "start"),
-            (-away - 3, 4.0, "end"),
-        ):
-            label = Label(x + dx, y + dy, text, style, anchor)
-            a, b, c, d = label.box
-            left, top, right, bottom = self._area
-            inside = left <= a and top <= b and c <= right and d <= bottom
-            if inside and not any(a < r and s < c and b < t and u < d for s, u, r, t in self._taken):
-                self.take(label.box)
-                return label
-        return None
+def _outside_label(
+    series: Series, ellipse: Sequence[Point], mean: Point, room: Room
+) -> tuple[Label | None, Box | None]:
+    """Name an ellipse outside of all lines, as near as there is room, with a line that leads there."""
+    for text in (series.fitted(160), series.fitted(90), series.key):
+        for far in range(8, 120, 6):
+            for a, b in ellipse:
+                length = math.dist((a, b), mean) or 1.0
+                across, down = (a - mean[0]) / length, (b - mean[1]) / length
+                anchor = "start" if across > 0.5 else "end" if across < -0.5 else "middle"
+                end = (a + far * across, b + far * down)
+                label = Label(end[0], end[1] + 4 + 5 * down, text, f"name {series.style}", anchor)
+                if room.fits(label.box):
+                    room.take(label.box)
+                    return label, (a, b, *end)
+    return None, None
 
 
-def _is_dominated(point: FrontierChoice, points: Sequence[FrontierChoice]) -> bool:
-    """Whether another choice keeps as much variance and leaves as small a gap, and is better in one."""
-    gap, kept, small = point.second_moment_gap_relative or 0.0, point.explained_variance, 1e-9
-    return any(
-        other.explained_variance >= kept - small
-        and (other.second_moment_gap_relative or 0.0) <= gap + small
-        and (
-            other.explained_variance > kept + small or (other.second_moment_gap_relative or 0.0) < gap - small
-        )
-        for other in points
-    )
+def _leaders(place: Point, label: Label | None, style: str) -> list[tuple[Box, str]]:
+    """Return the line from a point to its label, if the label is not beside it."""
+    if label is None:
+        return []
+    left, top, right, bottom = label.box
+    end = min(max(place[0], left), right), min(max(place[1], top), bottom)
+    return [((*place, *end), style)] if math.dist(place, end) > RADIUS + 7 else []
 
 
-def _is_on(point: FrontierChoice, directions: str) -> bool:
-    return point.constraint == "all" and point.directions == directions
+def _interval(auc: Estimate) -> str:
+    return f"{auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})"
 
 
-def _name(spot: Placed) -> str:
-    return shown(spot.series.name, 24)
+def _as_estimates(limit: float | None) -> list[Estimate]:
+    return [] if limit is None else [Estimate(limit, limit, limit)]
 
 
-def _point_text(point: FrontierChoice, *, narrow: bool) -> str:
-    if point.constraint == "none":
-        return "plain PCA"
-    if narrow or (point.constraint == "all" and point.n_unfair not in LABELLED):
-        return ""
-    return "mean only" if point.constraint == "mean" else f"{point.n_unfair}"
+def _auc_range(aucs: Sequence[Estimate]) -> tuple[float, float]:
+    """Return the ends of an axis that shows guessing, every interval, and no more than it must."""
+    low = min(auc.low for auc in aucs)
+    high = max(auc.high for auc in aucs)
+    return min(math.floor(low * 20) / 20, 0.45), min(max(math.ceil(high * 20 + 0.2) / 20, 0.6), 1.0)
 
 
-def _probe_mark(x: Scale, y: float, series: Series, result: ProbeResult) -> Mark:
-    auc = result.auc
-    tip = (
-        f"{shown(series.name)}\n"
-        f"{PROBE_NAMES[result.probe]}: AUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})\n"
-        f"balanced accuracy {result.balanced_accuracy.value:.3f}, guessing {result.chance:.3f}"
-    )
-    return Mark(x(auc.value), y, series.style, tip, interval=(x(max(auc.low, 0.0)), x(auc.high)))
+def _auc_ticks(low: float, high: float) -> list[float]:
+    step = 0.1 if high - low > 0.3 else 0.05
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 2) for i in range(first, int(high / step + 1e-9) + 1)]
 
 
-def _frontier_mark(
-    point: FrontierChoice, x: float, y: float, label: Label | None, *, dominated: bool
-) -> Mark:
-    name = frontier_name(point.constraint, point.directions)
-    title = name if point.constraint != "all" else f"{name}, m = {point.n_unfair}"
-    tip = (
-        f"{title}\nexplained variance {share(point.explained_variance)}\n"
-        f"second-moment gap {number(point.second_moment_gap)} "
-        f"({share(point.second_moment_gap_relative)} of PCA's)\n"
-        f"mean gap {number(point.mean_gap)}; {point.n_removed} directions removed"
-    )
-    if dominated:
-        tip += "\nanother choice keeps more and leaves less"
-    style = point.directions if point.constraint == "all" else point.constraint
-    return Mark(x, y, "dominated" if dominated else style, tip, label=label)
+def _auc_grid(drawing: Drawing, y: Scale, ends: tuple[float, float], low: float, high: float) -> None:
+    left, right = ends
+    for tick in _auc_ticks(low, high):
+        drawing.lines.append(((left, y(tick), right, y(tick)), "chance" if tick == 0.5 else "grid"))
+        drawing.labels.append(Label(left - 6, y(tick) + 4, f"{tick:.2g}", "tick", "end"))
 
 
-def _placed_mark(spot: Placed, x: float, y: float, label: Label | None) -> Mark:
-    tip = (
-        f"{shown(spot.series.name)} (audited)\nexplained variance {share(spot.explained_variance)}\n"
-        f"largest second-moment gap {share(spot.gap)} of PCA's"
-    )
-    return Mark(x, y, f"placed {spot.series.style}", tip, radius=10, shape="ring", label=label)
+def _ticks_of_rows(low: int, high: int, most: int) -> list[int]:
+    """Return round numbers of rows, at most so many."""
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [step * 10**power for power in range(1, 12) for step in steps]
+        inside = [tick for tick in ticks if low * 0.9 <= tick <= high * 1.1]
+        if 0 < len(inside) <= most:
+            return inside
+    return [low, high]
 
 
-def _discs(
-    view: EmbeddingMap, cloud: GroupCloud, x: Scale, y: Scale, most: float
-) -> list[tuple[float, float, float]]:
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    pad = 0.2 * (high - low) or 1.0  # for the names of the groups
+    return low - pad, high + pad
+
+
+def _cells(view: EmbeddingMap, cloud: GroupCloud) -> list[tuple[float, float, int]]:
+    """Return the middle of every cell and its count."""
     step_x = (view.x_range[1] - view.x_range[0]) / view.n_bins
     step_y = (view.y_range[1] - view.y_range[0]) / view.n_bins
-    largest = 0.62 * abs(x(step_x) - x(0))
     return [
-        (
-            x(view.x_range[0] + (i + 0.5) * step_x),
-            y(view.y_range[0] + (j + 0.5) * step_y),
-            max(largest * math.sqrt(count / cloud.n_rows / most), 0.8),
-        )
+        (view.x_range[0] + (i + 0.5) * step_x, view.y_range[0] + (j + 0.5) * step_y, count)
         for i, j, count in cloud.cells
     ]
 
 
-def _ellipse(cloud: GroupCloud, x: Scale, y: Scale, margin: int, size: int) -> str:
-    """Return the path of two standard deviations about the group's mean."""
+def _ellipse(cloud: GroupCloud) -> list[Point]:
+    """Return two standard deviations about the group's mean."""
     (a, b), (_, c) = cloud.covariance
     # The Cholesky factor of the covariance maps a circle to the ellipse.
     l11 = math.sqrt(max(a, 0.0))
     l21 = b / l11 if l11 > 0 else 0.0
     l22 = math.sqrt(max(c - l21**2, 0.0))
-    corners = []
-    for step in range(48):
-        u, v = math.cos(step * math.pi / 24), math.sin(step * math.pi / 24)
-        px, py = cloud.mean[0] + 2 * l11 * u, cloud.mean[1] + 2 * (l21 * u + l22 * v)
-        inside = min(max(x(px), margin), size - 8), min(max(y(py), 8), size - margin)
-        corners.append(f"{inside[0]:.1f},{inside[1]:.1f}")
-    return "M" + "L".join(corners) + "Z"
-
-
-def _visible(gap: float | None) -> float:
-    """Return a gap that a logarithmic axis can show."""
-    return max(gap or 0.0, 1e-3)
-
-
-def _scale(low: float, high: float, start: float, stop: float) -> Scale:
-    span = high - low or 1.0
-    return lambda value: start + (value - low) / span * (stop - start)
+    turns = [step * math.pi / 48 for step in range(96)]
+    return [
+        (
+            cloud.mean[0] + 2 * l11 * math.cos(turn),
+            cloud.mean[1] + 2 * (l21 * math.cos(turn) + l22 * math.sin(turn)),
+        )
+        for turn in turns
+    ]

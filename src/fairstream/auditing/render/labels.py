@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 LONGEST_NAME = 60
 LONGEST_VALUE = 600
@@ -32,22 +31,6 @@ def clipped(text: str, longest: int = LONGEST_VALUE) -> str:
     'abc…'
     """
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
-
-
-def breakable(name: str) -> Markup:
-    """Return a name that may also break after = _ - / at the end of a line.
-
-    Examples
-    --------
-    >>> str(breakable("a=b"))[1:-1]
-    'a=<wbr>b'
-    """
-    return Markup(re.sub(r"(?<=[=_/-])(?=\w)", "<wbr>", str(escape(shown(name)))))
-
-
-def cell(value: str) -> str:
-    """Return the text of a table cell: numbers and short words as they are, anything else as a name."""
-    return value if len(value) <= 20 and value.isascii() else shown(value)
 
 
 def without_control_characters(value: object) -> object:

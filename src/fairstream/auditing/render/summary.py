@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Iterable, Sequence
 
-from fairstream.auditing.report import LeakResult, ModelReport, ProbeResult, RawControl, Report
+from fairstream.auditing.render.labels import LONGEST_NAME, clipped, shown
+from fairstream.auditing.report import (
+    AttackResult,
+    AttributeDecisions,
+    DecisionView,
+    GapResult,
+    LeakResult,
+    ModelReport,
+    NoiseFloor,
+    Report,
+)
 
 # What the method can promise and what it cannot; shown with every report.
 CAVEAT = (
     "The method makes the groups' averages and spreads agree. It does not make the groups identical: a "
-    "flexible probe can still tell them apart by what averages and spreads do not show. A probe that fails "
-    "is no proof that every probe fails."
+    "flexible attacker can still tell them apart by what averages and spreads do not show. That these "
+    "attackers fail is no proof that every attacker fails."
 )
-PROBE_NAMES = {
-    "linear": "linear (logistic)",
-    "quadratic": "quadratic",
-    "kernel": "kernel (RBF)",
-    "trees": "boosted trees",
-    "mlp": "neural network",
-}
-PROBE_PHRASES = {
-    "linear": "a linear probe",
-    "quadratic": "a quadratic probe",
-    "kernel": "a kernel probe",
-    "trees": "boosted trees",
-    "mlp": "a small neural network",
-}
+NO_LIMIT = "No limit was stated for this audit, so it gives no verdict."
 SCALE = "0.5 is pure guessing, 1 is certainty"
+ATTACKERS = {
+    "linear": "a linear classifier",
+    "quadratic": "a quadratic classifier",
+    "kernel": "a kernel classifier",
+    "boosting": "boosted trees",
+    "forest": "a random forest",
+    "network": "a neural network",
+}
+ANSWERS = ("does not hold", "cannot tell", "holds")
+FOUR_FIFTHS = {
+    "below": "below four fifths",
+    "cannot tell": "these rows cannot tell whether that is below four fifths",
+    "not below": "not below four fifths",
+}
+NOISE_LEVEL = 0.05  # p-values from here on say that the groups may not differ at all
 
 
 def summarise(report: Report) -> tuple[str, ...]:
-    """Return warnings, then what leaks and what it cost for each model, then the caveat."""
-    sentences = [*report.warnings]
+    """Return warnings, the headline, what leaks and what it cost for each model, then the caveat."""
+    sentences = [*report.warnings, *filter(None, [report.headline])]
     for model in report.models:
         if model.role == "model":
-            sentences += [f"{model.name}: {finding}" for finding in findings(report, model)]
+            sentences += [f"{model.name}: {plain(finding)}" for finding in findings(report, model)]
     return (*sentences, CAVEAT)
 
 
-def findings(report: Report, model: ModelReport, shown: Callable[[str], str] = str) -> list[str]:
-    """Say of one model what leaks, then what it cost; `shown` prepares the names that come from the data.
+def findings(report: Report, model: ModelReport) -> list[str]:
+    """Say of one model what leaks, then what it cost."""
+    said = [_leak_sentence(report, model, leak) for leak in model.leaks if leak.attack is not None]
+    return [*said, *costs(model)]
 
-    Attributes that the model hides no better than plain PCA come first.
-    """
-    pca = control_of(report, model)
-    leaks = [(leak, _leak_of(pca, leak.attribute)) for leak in model.leaks if leak.probes]
-    leaks.sort(key=lambda pair: not _is_no_better(*pair))
-    said = [_leak_sentence(report, leak, of_pca, shown) for leak, of_pca in leaks]
-    return said + [_cost_sentence(model)] * (model.explained_variance_relative is not None)
+
+def costs(model: ModelReport) -> Iterable[str]:
+    """Say how much of the variance that plain PCA keeps was given up, if that is known."""
+    if model.role == "model" and model.explained_variance_relative is not None:
+        lost = max(1 - model.explained_variance_relative, 0.0)
+        yield (
+            f"the cost is {lost:.0%} of the variance that plain PCA keeps with the same {model.n_components} "
+            f"components ({model.explained_variance or 0.0:.1%} of all variance is kept)."
+        )
 
 
 def control_of(report: Report, model: ModelReport) -> ModelReport | None:
@@ -57,56 +74,115 @@ def control_of(report: Report, model: ModelReport) -> ModelReport | None:
     return next(iter([*same_size, *controls]), None)
 
 
-def raw_control(report: Report, attribute: str) -> RawControl | None:
-    """Return the raw-data probes of one attribute."""
-    return next((raw for raw in report.raw if raw.attribute == attribute), None)
-
-
-def _leak_of(model: ModelReport | None, attribute: str) -> LeakResult | None:
+def attack_of(model: ModelReport | None, attribute: str) -> AttackResult | None:
+    """Return the attack on one attribute."""
     leaks = () if model is None else model.leaks
-    return next((leak for leak in leaks if leak.attribute == attribute), None)
+    return next((leak.attack for leak in leaks if leak.attribute == attribute), None)
 
 
-def _is_no_better(leak: LeakResult, of_pca: LeakResult | None) -> bool:
-    """Whether the best probe does at least as well as on plain PCA, and better than luck explains."""
-    best, reference = leak.best_probe, None if of_pca is None else of_pca.best_probe
-    if best is None or reference is None:
-        return False
-    return leak.detected and best.auc.value >= reference.auc.value
+def raw_attack(report: Report, attribute: str) -> AttackResult | None:
+    """Return the attack on the data before any embedding."""
+    return next((raw.attack for raw in report.raw if raw.attribute == attribute), None)
 
 
-def _leak_sentence(
-    report: Report, leak: LeakResult, of_pca: LeakResult | None, shown: Callable[[str], str]
-) -> str:
-    """Say how well the attribute can be guessed from the embedding, from plain PCA and from the raw data."""
-    best = leak.best_probe
-    if best is None:
-        return ""
-    name, phrase = shown(leak.attribute), PROBE_PHRASES[best.probe]
-    who = f"the best of {len(leak.probes)} probes ({phrase})" if len(leak.probes) > 1 else phrase
-    raw = raw_control(report, leak.attribute)
-    beside = _beside("plain PCA", None if of_pca is None else of_pca.best_probe)
-    beside += _beside("the raw data", None if raw is None else raw.best_probe)
-    measured = f"with AUC {best.auc.value:.2f}{beside} ({SCALE})"
-    if _is_no_better(leak, of_pca):
-        return f"the embedding hides {name} no better than plain PCA does: {who} guesses it {measured}."
-    sentence = f"knowing only the embedding, {who} guesses {name} {measured}. "
-    if not leak.detected:
-        return sentence + "No probe did better than luck explains."
-    reference = None if of_pca is None else of_pca.best_probe
-    if reference is not None and best.auc.high >= reference.auc.low:
-        return sentence + "The attribute still leaks; luck may explain the difference from plain PCA."
-    return sentence + "The attribute still leaks."
+def is_no_better(report: Report, model: ModelReport, attribute: str) -> bool:
+    """Whether an attacker reads the attribute about as well as from plain PCA."""
+    ours, pca = attack_of(model, attribute), attack_of(control_of(report, model), attribute)
+    return ours is not None and pca is not None and ours.strongest.auc.high >= pca.strongest.auc.low
 
 
-def _beside(name: str, best: ProbeResult | None) -> str:
-    return "" if best is None else f", from {name} {best.auc.value:.2f}"
+def attacker_phrase(name: str) -> str:
+    """Say who an attacker is.
 
-
-def _cost_sentence(model: ModelReport) -> str:
-    """Say how much of the variance that plain PCA keeps was given up."""
-    lost = max(1 - (model.explained_variance_relative or 0.0), 0.0)
-    return (
-        f"the cost is {lost:.0%} of the variance that plain PCA keeps with the same {model.n_components} "
-        f"components ({model.explained_variance or 0.0:.1%} of all variance is kept)."
+    Examples
+    --------
+    >>> attacker_phrase("blend of boosting and forest")
+    'a blend of boosted trees and a random forest'
+    """
+    return re.sub(r"\w+", lambda word: ATTACKERS.get(word[0], word[0]), name).replace(
+        "blend of", "a blend of"
     )
+
+
+def rows_sentence(attacks: Sequence[AttackResult]) -> str:
+    """Say how many rows the attackers of one attribute had, and how many they could not use."""
+    fitted = _from_to([attack.strongest.n_rows for attack in attacks])
+    first = attacks[0]
+    how = f", in {first.n_folds} folds" if first.n_folds > 1 else ", which they had not seen"
+    said = f"The attackers ({first.strength} attack) were fitted on {fitted} rows and scored on "
+    said += f"{_from_to([attack.n_scored for attack in attacks])} rows{how}."
+    unknown = max(attack.n_unknown + attack.n_unknown_fit for attack in attacks)
+    if unknown:
+        said += f" {unknown:,} rows without a label could be used for neither."
+    return said
+
+
+def least_selected(decided: AttributeDecisions) -> str:
+    """Say which group is selected least often, and how that compares with four fifths."""
+    least = min(decided.groups, key=lambda group: group.selection_ratio.value)
+    ratio = least.selection_ratio
+    return (
+        f"{shown(least.group)} is selected least often, at {ratio.value:.2f} ({ratio.low:.2f} to "
+        f"{ratio.high:.2f}) times the rate of the group selected most often: "
+        f"{FOUR_FIFTHS[least.four_fifths]}."
+    )
+
+
+def decision_rule(view: DecisionView) -> str:
+    """Say what a decision is here."""
+    return (
+        f"{sentence(view.classifier)} scores each row for {shown(view.positive)}, and a row is selected if "
+        f"its score is at least {view.threshold:g} ({view.n_rows:,} rows; {view.protocol})."
+    )
+
+
+def gap_reading(gap: GapResult, relative: float | None, noise: NoiseFloor | None) -> str:
+    """Write a gap as a share of plain PCA's, unless shuffled labels show as large a one."""
+    within = noise is not None and not noise.beyond
+    if noise is None and gap.mmd2_p_value is not None:
+        within = gap.mmd2_p_value >= NOISE_LEVEL
+    if within:
+        return "within noise"
+    return "" if relative is None else f"{relative:.1%} of plain PCA's"
+
+
+def sentence(text: str) -> str:
+    """Return the text with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def plain(text: str) -> str:
+    """Return the text without the marks that isolate names in their writing direction."""
+    return text.replace("\u2068", "").replace("\u2069", "")
+
+
+def with_short_names(report: Report, line: str) -> str:
+    """Return a line of the report with long names clipped: a name must not bury the message."""
+    names = [model.name for model in report.models] + [raw.attribute for raw in report.raw]
+    for name in sorted(names, key=len, reverse=True):
+        if len(name) > LONGEST_NAME:
+            line = line.replace(name, shown(name))
+    return clipped(line)
+
+
+def _leak_sentence(report: Report, model: ModelReport, leak: LeakResult) -> str:
+    """Say how well the attribute can be read from the embedding, from plain PCA and from the raw data."""
+    assert leak.attack is not None
+    beside = "".join(
+        f", from {name} {attack.strongest.auc.value:.3f}"
+        for name, attack in (
+            ("plain PCA", attack_of(control_of(report, model), leak.attribute)),
+            ("the raw data", raw_attack(report, leak.attribute)),
+        )
+        if attack is not None
+    )
+    told = (
+        f"knowing only the embedding, the strongest attacker reads {shown(leak.attribute)} at AUC "
+        f"{leak.attack.strongest.auc.value:.3f}{beside} ({SCALE})."
+    )
+    return told if leak.detected else f"{told} That is no better than luck explains."
+
+
+def _from_to(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -1,1 +1,1 @@
-"""Fits on many machines with Dask: summaries are made where the rows are, merged in a fixed order."""
+"""Fits on many machines with Dask: workers summarise their rows, summaries merge in a fixed order."""

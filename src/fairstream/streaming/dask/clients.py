@@ -25,7 +25,7 @@ def check_installed() -> None:
 
 @contextmanager
 def connected(client: Any) -> Iterator[Any]:
-    """Yield a client: the one given, one for an address, or one for so many local worker processes.
+    """Yield a client: the one given, one for an address, or one for a number of local worker processes.
 
     None is the current client or, if there is none, a local cluster. What is opened here is closed here.
     """
@@ -64,10 +64,10 @@ def connected(client: Any) -> Iterator[Any]:
 
 
 def local_cluster(n_workers: int | None = None) -> Any:
-    """Return a cluster of worker processes on this machine, one thread each, with nothing running beside.
+    """Return a cluster of worker processes on this machine, one thread each, without profiler or dashboard.
 
-    Dask tells its workers to return every freed array to the system at once. A fit frees and allocates blocks
-    of some megabytes all the time, and asking the system for them again would cost more than merging does.
+    Dask tells its workers to return every freed array to the system immediately. A fit frees and allocates
+    blocks of some megabytes all the time; asking the system for them again would cost more than merging.
     """
     import dask
     import distributed
@@ -90,7 +90,7 @@ def _leave_interrupts_to_the_client() -> None:
 
 @contextmanager
 def explained_failures(client: Any, after: str) -> Iterator[None]:
-    """Turn what Dask raises when parts of the cluster are gone into one line with a way out."""
+    """Turn what Dask raises if parts of the cluster are lost into one line with a way out."""
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker
 

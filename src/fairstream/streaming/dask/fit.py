@@ -7,6 +7,7 @@ from typing import Any
 
 from fairstream.data.dask_collections import named_errors
 from fairstream.data.dask_types import comes_from_dask
+from fairstream.data.progress import Progress
 from fairstream.estimators.base import FairEstimator
 from fairstream.estimators.learner import Learner
 from fairstream.streaming.checkpoint import Keeper, Standing, environment_of
@@ -17,7 +18,6 @@ from fairstream.streaming.dask.power_rounds import power_rounds
 from fairstream.streaming.dask.reducing import reduce_parts
 from fairstream.streaming.dask.run import ClusterFit
 from fairstream.streaming.dask.schema import SharedSchema, shared_schema
-from fairstream.streaming.progress import Progress
 
 
 def learned_on_cluster(
@@ -54,7 +54,7 @@ def learned_on_cluster(
 
 
 def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> Standing:
-    """Return where the newest checkpoint stands, or the start; refuse the checkpoint of other data."""
+    """Return the state of the newest checkpoint, or an empty one; refuse the checkpoint of other data."""
     found = keeper.begin(schema, environment_of(None), {"partitions": len(data.parts), "rows": data.n_rows})
     # What is known of the data without reading it again: its first rows, and the lengths of the partitions.
     lengths = zlib.crc32(repr([part.n_rows for part in data.parts]).encode())

@@ -1,4 +1,4 @@
-"""How data of any kind is cut into parts, in the same way whatever the number of workers."""
+"""How data of any kind is cut into parts, independently of the number of workers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _names_columns(sensitive_features: Any) -> bool:
 
 
 def _cut(source: BlockSource, partition_rows: int | None) -> Partitioned:
-    """Cut a source where it may be cut; what can only be read from front to back is one part."""
+    """Cut a source at its `cuts`; one that can only be read from front to back is one part."""
     tasks = getattr(source, "task_parts", None)
     if tasks is not None:
         return Partitioned(tasks)
@@ -132,7 +132,7 @@ def _cut(source: BlockSource, partition_rows: int | None) -> Partitioned:
 
 
 def _number_of_parts(n_rows: int, worthwhile: int, partition_rows: int | None) -> int:
-    """Return how many parts to make of so many rows, if `worthwhile` rows are worth a task.
+    """Return how many parts to make of `n_rows` rows, if `worthwhile` rows are worth a task.
 
     Numbers that few or many workers can share evenly, and that fill windows: powers of two, then multiples
     of a window.

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, cast
 
-import numpy as np
-
 from fairstream.data.blocks import Block
 from fairstream.data.dask_collections import named_errors, united
 from fairstream.errors import NotEnoughGroupsError
@@ -43,13 +41,13 @@ def power_rounds(fit: ClusterFit) -> Learner:
         while standing.done < passes if ranges is None else ranges.left:
             with fit.failures(f"in power step {standing.done + 1}"):
                 _step(rounds, standing, head, ranges)
-            fit.advanced(passes, always=whole)
+            fit.advanced(passes, 0.0 if whole else None)
     learned: Learner = standing.learner
     return learned
 
 
 def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | None) -> None:
-    """Take one step; if it fails, the fit stands where it stood before."""
+    """Take one step; one that fails leaves the fit as it was."""
     learner = standing.learner.copy()
     parts = None if ranges is None else ranges.take(learner.step_rows)
     learner.open_step(head)
@@ -129,7 +127,7 @@ class _Rounds:
 
 
 class _RowRanges:
-    """Hands out consecutive rows as parts, so many at a time."""
+    """Hands out consecutive rows as parts, a given number at a time."""
 
     def __init__(self, parts: Sequence[Part], counts: list[int]) -> None:
         self._parts, self._counts = parts, counts
@@ -140,7 +138,7 @@ class _RowRanges:
         self._at, self.left = 0, sum(self._counts)
 
     def take(self, n_rows: int | None) -> list[Part]:
-        """Return the next `n_rows` rows, or what is left of them."""
+        """Return the next `n_rows` rows, or all that are left."""
         start, stop = self._at, self._at + min(n_rows or 0, self.left)
         taken: list[Part] = []
         first = 0
@@ -180,8 +178,7 @@ def _find_labels(part: Part, index: int, schema: SharedSchema, inputs: Any) -> d
         block: Block
         for block in schema.blocks(part, inputs):
             for attribute, column in block.groups.items():
-                present = np.unique(column.codes[column.codes >= 0])
-                found[attribute] |= {column.labels[code] for code in present.tolist()}
+                found[attribute].update(column.occurring())
     return found
 
 

@@ -2,7 +2,7 @@
 
 The shape of the tree depends on the number of parts only: windows of WINDOW consecutive parts, within each a
 tree of fan-in FAN_IN by part index. Which worker computes what, and when, has no influence on the result.
-Windows keep the scheduler's graph small, bring progress, and give the caller something to put on disk.
+Windows keep the scheduler's graph small, show progress, and give the caller results to put on disk.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def reduce_parts(
 
 
 def finished(client: Any, future: Any, pending: PendingSignal | None = None) -> Any:
-    """Wait for a result, but not for ever: what a lost scheduler promised never comes."""
+    """Wait for a result; raise if the scheduler is lost."""
     while True:
         if pending is not None and pending.number is not None:
             raise Stopped

@@ -1,4 +1,4 @@
-"""ClusterFit: a fit that is running on a cluster, what it fits, and how far it has come."""
+"""ClusterFit: a fit that is running on a cluster, its data and its state."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from fairstream.data.progress import Progress
 from fairstream.estimators.base import FairEstimator
 from fairstream.streaming.checkpoint import Keeper, Standing
 from fairstream.streaming.dask.clients import explained_failures
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.schema import SharedSchema
-from fairstream.streaming.progress import Progress
 from fairstream.streaming.signals import PendingSignal
 
 
@@ -36,10 +36,10 @@ class ClusterFit:
         way_on = "" if self.keeper is None or not self.standing.rows else self.keeper.way_on
         return explained_failures(self.client, f"{when}{way_on}")
 
-    def advanced(self, passes: int = 1, *, always: bool = False) -> None:
-        """Write a checkpoint if one is due, or in any case, and report the rows done in all passes."""
+    def advanced(self, passes: int = 1, seconds: float | None = None) -> None:
+        """Write a checkpoint if one is due after these seconds, and report the rows done in all passes."""
         if self.keeper is not None:
-            (self.keeper.write if always else self.keeper.write_if_due)(self.standing)
+            self.keeper.write_if_due(self.standing, seconds)
         if self.progress is not None:
             n_rows = self.data.n_rows
             self.progress(self.standing.rows, None if n_rows is None else n_rows * passes)

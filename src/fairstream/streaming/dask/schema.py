@@ -61,7 +61,7 @@ class SharedSchema:
         if block.groups.keys() != self.head.groups.keys():
             raise ValueError(
                 f"it has the attributes {[*block.groups]}, partition {self.part} has {[*self.head.groups]}: "
-                "give all partitions the same sensitive features (None where a label is unknown)"
+                "give all partitions the same sensitive features (None for an unknown label)"
             )
         if (block.weights is None) != (self.head.weights is None):
             here, there = ("no weights" if of.weights is None else "weights" for of in (block, self.head))
