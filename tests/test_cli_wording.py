@@ -44,7 +44,7 @@ def table(tmp_path):
     pytest.importorskip("pyarrow")
     rng = np.random.default_rng(0)
     rows = [
-        f"{a},{b},{'mf'[s]}"
+        f"{a},{int(b > 0)},{'mf'[s]}"
         for a, b, s in zip(*rng.normal(size=(2, 60)), rng.integers(0, 2, 60), strict=True)
     ]
     (tmp_path / "d.csv").write_text("\n".join(["a,b,sex", *rows]))

@@ -356,7 +356,7 @@ def test_power_on_a_stream_goes_through_its_phases(data):
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"solver": "power", "n_components": None}, "give a number"),
+        ({"solver": "power", "n_components": None}, "give a whole number"),
         ({"solver": "power", "rank": 5}, "rank=5 has no meaning"),
         ({"solver": "power", "directions": "relative"}, "needs moments"),
         ({"solver": "exact", "step_rows": 5}, "step_rows=5 has no meaning"),

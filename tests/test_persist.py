@@ -1,5 +1,6 @@
 """Files: what is written is read back bit for bit, atomically, or refused with the typed error."""
 
+import dataclasses
 import datetime
 import json
 import os
@@ -378,6 +379,35 @@ def test_onnx_embeds_as_we_do(tmp_path, dtype):
     np.testing.assert_allclose(
         embedded, subspace.embed(X), rtol=1e-4, atol=1e-5 if dtype == np.float32 else 1e-12
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("constraint", ["mean", "none"])
+def test_onnx_erases_as_we_do(tmp_path, dtype, constraint):
+    runtime = pytest.importorskip("onnxruntime")
+    subspace = solve(collected(dtype=dtype), 3, constraint=constraint)
+    subspace.to_onnx(tmp_path / "eraser.onnx", "erase")
+    X = np.random.default_rng(0).normal(size=(7, D)).astype(dtype)
+    session = runtime.InferenceSession(str(tmp_path / "eraser.onnx"), providers=["CPUExecutionProvider"])
+    (erased,) = session.run(["erased"], {"X": X})
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(erased, subspace.erase(X), rtol=1e-4, atol=tolerance)
+
+
+@pytest.mark.filterwarnings("ignore:a guarded model hides groups")
+@pytest.mark.parametrize("choice", [{"whiten": True}, {"guard": 1.0}])
+def test_onnx_of_whitened_and_guarded_models(tmp_path, choice):
+    runtime = pytest.importorskip("onnxruntime")
+    plain = solve(collected(), 3, constraint="mean")
+    subspace = dataclasses.replace(plain, parameters={**plain.parameters, **choice})
+    X = np.random.default_rng(0).normal(size=(7, D))
+    for verb in ("embed", "erase"):
+        subspace.to_onnx(tmp_path / "model.onnx", verb)
+        session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {"X": X})
+        np.testing.assert_allclose(found, getattr(subspace, verb)(X), atol=1e-12)
+    with pytest.raises(ValueError, match="verb='remove' is not one of 'embed', 'erase'"):
+        subspace.to_onnx(tmp_path / "model.onnx", "remove")
 
 
 def test_a_missing_onnx_names_its_extra(tmp_path, monkeypatch):

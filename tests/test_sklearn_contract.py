@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fairstream import FairStreamingPCA
+from fairstream import FairEraser, FairStreamingPCA
 
 
 def row_labels(X):
@@ -22,14 +22,22 @@ def row_labels(X):
     return labels
 
 
-class SelfGroupedPCA(FairStreamingPCA):
-    """The estimator with groups taken from X, so that checks which know no groups can run it."""
+class SelfGrouped:
+    """An estimator with groups taken from X, so that checks which know no groups can run it."""
 
     def fit(self, X, y=None, sensitive_features=None, sample_weight=None):
         return super().fit(X, y, sensitive_features=row_labels(X), sample_weight=sample_weight)
 
     def partial_fit(self, X, y=None, sensitive_features=None, sample_weight=None):
         return super().partial_fit(X, y, sensitive_features=row_labels(X), sample_weight=sample_weight)
+
+
+class SelfGroupedPCA(SelfGrouped, FairStreamingPCA):
+    pass
+
+
+class SelfGroupedEraser(SelfGrouped, FairEraser):
+    pass
 
 
 @pytest.mark.filterwarnings("ignore:fewer than min_group_size")  # the checks know few rows
@@ -39,6 +47,9 @@ class SelfGroupedPCA(FairStreamingPCA):
         FairStreamingPCA(constraint="none", solver="sketch", rank=1000),
         SelfGroupedPCA(constraint="mean"),
         SelfGroupedPCA(constraint="mean", solver="sketch", rank=1000),
+        FairEraser(constraint="none"),
+        SelfGroupedEraser(constraint="mean"),
+        SelfGroupedEraser(constraint="mean", solver="sketch", rank=1000),
     ]
 )
 def test_scikit_learn_common_checks(estimator, check):

@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from fairstream import FairstreamWarning, GroupMoments
 from fairstream.auditing.tuning import tune
-from fairstream.auditing.tuning.division import row_places
+from fairstream.auditing.tuning.division import divided, row_places
 
 KEY = b"a secret of more than sixteen bytes"
 QUICK = {"attack": "standard", "dithers": (0.0, 0.3, 0.8), "n_components": 3}
@@ -99,12 +99,28 @@ def test_moments_with_a_sample_are_enough():
         tune(GroupMoments(8).update(X, group), limit=0.75)
 
 
-def test_rows_are_divided_by_their_values():
-    X, _, _ = people(5_000)
-    place = row_places(X)
-    order = np.random.default_rng(0).permutation(5_000)
-    np.testing.assert_array_equal(row_places(X[order]), place[order])
+def test_rows_are_divided_by_their_number_so_that_equal_rows_come_into_all_parts():
+    place = row_places(0, 5_000)
+    np.testing.assert_array_equal(np.concatenate([row_places(0, 7), row_places(7, 4_993)]), place)
     np.testing.assert_allclose(np.bincount(place) / 5_000, [0.65, 0.2, 0.15], atol=0.02)
+    X, group, _ = people(300)
+    X, group = np.tile(X, (10, 1)), np.tile(group, 10)
+    for data in (X, GroupMoments(8, sample=3_000).update(X, {"sex": group})):
+        division = divided(data, None if data is not X else {"sex": group}, None, 3_000)
+        fitted = {row.tobytes() for row in division.parts["fit"].X}
+        assert all(row.tobytes() in fitted for row in division.parts["confirm"].X)
+        assert sum(part.weights.sum() for part in division.parts.values()) == 3_000
+
+
+def test_a_lookup_of_equal_rows_is_seen():
+    """Every row has a twin, and the group is a coin toss: only whoever knows the twin knows the group."""
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(1_500, 4)), rng.integers(0, 2, 1_500)
+    X, group = np.repeat(X, 6, axis=0), np.repeat(group, 6)
+    with pytest.warns(FairstreamWarning, match="no candidate stays below"):
+        found = tune(X, group, limit=0.6, searched=[{"constraint": "mean"}], **QUICK)
+    assert not found.holds
+    assert found.chosen.leak > 0.9
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ __all__ = [
     "Block",
     "BlockSource",
     "ChannelSubspaces",
+    "FairEraser",
     "FairImagePCA",
     "FairPowerMethod",
     "FairStreamingPCA",
@@ -16,6 +17,7 @@ __all__ = [
     "FairstreamFileError",
     "FairstreamWarning",
     "FitInterrupted",
+    "Frontier",
     "FrontierPoint",
     "GroupColumn",
     "GroupMoments",
@@ -33,6 +35,7 @@ __all__ = [
     "load",
     "open_like",
     "open_source",
+    "quantile_groups",
     "solve",
     "tune",
     "unfair_basis",
@@ -43,8 +46,10 @@ if typing.TYPE_CHECKING:
     from fairstream.data import open_source
     from fairstream.data.blocks import Block, BlockSource
     from fairstream.data.groups import GroupColumn, encode_groups
+    from fairstream.data.quantiles import quantile_groups
     from fairstream.data.schema import Schema
     from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
+    from fairstream.estimators.eraser import FairEraser
     from fairstream.estimators.images import FairImagePCA
     from fairstream.estimators.pca import FairStreamingPCA
     from fairstream.files.format import load
@@ -55,7 +60,7 @@ if typing.TYPE_CHECKING:
     from fairstream.streaming.signals import FitInterrupted
     from fairstream.subspace.channels import ChannelSubspaces
     from fairstream.subspace.components import fair_components, solve
-    from fairstream.subspace.frontier import FrontierPoint, frontier
+    from fairstream.subspace.frontier import Frontier, FrontierPoint, frontier
     from fairstream.subspace.model import FairSubspace
     from fairstream.subspace.unfair import unfair_basis
 else:
@@ -65,8 +70,10 @@ else:
         "data": ("open_source",),
         "data.blocks": ("Block", "BlockSource"),
         "data.groups": ("GroupColumn", "encode_groups"),
+        "data.quantiles": ("quantile_groups",),
         "data.schema": ("Schema",),
         "errors": ("FairstreamFileError", "FairstreamWarning", "NotEnoughGroupsError"),
+        "estimators.eraser": ("FairEraser",),
         "estimators.images": ("FairImagePCA",),
         "estimators.pca": ("FairStreamingPCA",),
         "files.format": ("load",),
@@ -77,7 +84,7 @@ else:
         "streaming.signals": ("FitInterrupted",),
         "subspace.channels": ("ChannelSubspaces",),
         "subspace.components": ("fair_components", "solve"),
-        "subspace.frontier": ("FrontierPoint", "frontier"),
+        "subspace.frontier": ("Frontier", "FrontierPoint", "frontier"),
         "subspace.model": ("FairSubspace",),
         "subspace.unfair": ("unfair_basis",),
     }

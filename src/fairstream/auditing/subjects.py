@@ -190,7 +190,8 @@ def _numbered(name: str) -> Iterable[str]:
 
 
 def _as_subject(name: str, model: Any) -> Subject:
-    result = getattr(model, "subspace_", None)
+    # An eraser has a subspace too, but what it hands on is not the embedding.
+    result = getattr(model, "subspace_", None) if hasattr(model, "components_") else None
     if result is None and all(hasattr(model, part) for part in ("embed", "components", "unfair_basis")):
         result = model
     if result is not None:

@@ -49,7 +49,7 @@ _TO_ENCODE = ("--impute",)  # only commands that choose how columns become featu
 RULES = (
     # Sensitive attributes
     Rule(
-        r"sensitive_features is missing: pass one label per row and attribute",
+        r"sensitive_features is missing: pass one label per row and attribute(, name columns .*?_columns)?",
         "no sensitive attribute is named: name its column with --sensitive",
         "no sensitive attribute is named",
     ),
@@ -67,6 +67,7 @@ RULES = (
         "name it with --sensitive",
         "name it when the moments are made",
     ),
+    Rule(r", with quantile_groups\(values, 4\)", ""),
     Rule(r"sensitive_features\[('(?:[^'\\]|\\.)*')\]", r"the sensitive attribute \1"),
     Rule(r"without sensitive_features=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
     # Tables

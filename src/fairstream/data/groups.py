@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,9 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairstream.errors import NotEnoughGroupsError
+from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 
 MAX_GROUPS = 1_000
+MANY_GROUPS = 50  # more are rarely meant
+MOST_FRACTIONS = 10  # numbers that are not whole: more are measured, not counted
+WAY_OUT = "bin a continuous attribute into groups first, with quantile_groups(values, 4)"
 UNKNOWN = -1
 
 
@@ -224,10 +228,56 @@ def encode_groups(sensitive_features: object, n_rows: int) -> dict[str, GroupCol
             raise ValueError(
                 f"sensitive_features[{name!r}] has {len(values)} rows, X has {n_rows}: pass one label per row"
             )
-        encoded[name] = values if isinstance(values, GroupColumn) else _encode_column(name, values)
+        if isinstance(values, GroupColumn):
+            encoded[name] = values
+        else:
+            encoded[name] = check_groups(name, _encode_column(name, values))
     if not encoded:
         raise ValueError("sensitive_features has no column: pass at least one attribute")
     return encoded
+
+
+def encode_column(name: str, labels: object) -> GroupColumn:
+    """Encode one column of labels, however many there are.
+
+    Examples
+    --------
+    >>> encode_column("job", ["nurse", "baker", "nurse"]).labels
+    ('baker', 'nurse')
+    """
+    return _encode_column(name, _one_column(name, labels))
+
+
+def check_groups(name: str, column: GroupColumn) -> GroupColumn:
+    """Return a column after refusing a continuous attribute, which would have a group for every value.
+
+    Warns if there are more than 50 groups, which may be one in whole numbers.
+
+    Examples
+    --------
+    >>> check_groups("age", encode_column("age", [20.5 + j for j in range(30)]))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: sensitive_features['age'] holds 20.5 and 29 more numbers that are not whole: ...
+    """
+    fractions = [one for one in column.labels if isinstance(one, float) and not one.is_integer()]
+    n_groups, n_rows = len(column.labels), int((column.codes != UNKNOWN).sum())
+    if len(fractions) > MOST_FRACTIONS:
+        raise ValueError(
+            f"sensitive_features[{name!r}] holds {fractions[0]} and {len(fractions) - 1} more numbers that "
+            f"are not whole: {WAY_OUT}"
+        )
+    if n_groups > MANY_GROUPS and 2 * n_groups > n_rows:
+        raise ValueError(
+            f"sensitive_features[{name!r}] has {n_groups:,} different labels in {n_rows:,} rows: {WAY_OUT}"
+        )
+    if n_groups > MANY_GROUPS:
+        warnings.warn(
+            f"sensitive_features[{name!r}] has more than {MANY_GROUPS} different labels, each of which is a "
+            f"group to compare: {WAY_OUT}",
+            FairstreamWarning,
+            stacklevel=3,
+        )
+    return column
 
 
 def label_order(label: Hashable) -> tuple[int, Any]:
@@ -338,7 +388,7 @@ def _encode_column(name: str, values: NDArray[Any]) -> GroupColumn:
     if len(known) > MAX_GROUPS:
         raise ValueError(
             f"sensitive_features[{name!r}] has {len(known):,} different labels, at most {MAX_GROUPS:,} are "
-            "allowed: bin a continuous attribute into groups first"
+            f"allowed: {WAY_OUT}"
         )
     position = {label: index for index, label in enumerate(known)}
     recode = np.array([UNKNOWN if _is_unknown(label) else position[label] for label in labels], dtype=np.intp)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.groups import GroupColumn, encode_groups, label_order
+from fairstream.data.groups import GroupColumn, check_groups, encode_column, label_order
 from fairstream.errors import FairstreamWarning
 
 try:
@@ -390,10 +390,10 @@ def encode_labels(name: str, column: Any) -> GroupColumn:
                 f"sensitive column {name!r} holds a label of {len(label):,} characters, {label[:20]!r}...: "
                 "close the quote that was left open there, or name a column of groups"
             )
-    groups = encode_groups({name: labels}, len(labels))[name]
+    groups = encode_column(name, labels)
     indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     # Entry -1 of the table serves the nulls.
-    return GroupColumn(np.append(groups.codes, -1)[indices], groups.labels)
+    return check_groups(name, GroupColumn(np.append(groups.codes, -1)[indices], groups.labels))
 
 
 def target_values(column: Any) -> NDArray[Any]:

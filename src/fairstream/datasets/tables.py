@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.groups import UNKNOWN, GroupColumn, encode_groups
+from fairstream.data.groups import UNKNOWN, GroupColumn, encode_column
 from fairstream.errors import missing_extra
 
 Backend: TypeAlias = Literal["pandas", "polars", "pyarrow", "numpy"]
@@ -186,7 +186,7 @@ def _parse(values: Sequence[str]) -> Column:
             return np.array([value or "nan" for value in values]).astype(np.float64)
         return np.array(values).astype(np.int64)
     except ValueError:  # not a number, so the column is text
-        return encode_groups({"text": [value or None for value in values]}, len(values))["text"]
+        return encode_column("text", [value or None for value in values])
 
 
 def _sex_from_personal_status(status: Column) -> GroupColumn:

@@ -18,7 +18,7 @@ from fairstream.files.format import Arrays, Header, checked
 from fairstream.power.method import PartialSums
 from fairstream.subspace.channels import ChannelSubspaces, joined_states, parted_states, side_by_side
 from fairstream.subspace.choices import Choices
-from fairstream.subspace.frontier import FrontierPoint
+from fairstream.subspace.frontier import Frontier
 
 
 class ChannelLearner:
@@ -150,7 +150,7 @@ class ChannelLearner:
 
     def frontier(
         self, subspace: ChannelSubspaces, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]
-    ) -> tuple[list[FrontierPoint], ...]:
+    ) -> tuple[Frontier, ...]:
         steps = None if n_unfair is None else [*n_unfair]
         pairs = zip(self.learners, subspace.channels, strict=True)
         return tuple(learner.frontier(channel, steps, choices) for learner, channel in pairs)

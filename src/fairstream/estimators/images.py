@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from fairstream.data.blocks import Matrix
@@ -17,7 +17,7 @@ from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.subspace.channels import ChannelSubspaces, side_by_side
 from fairstream.subspace.choices import NUnfair, Screen, check_choice, is_count
-from fairstream.subspace.frontier import FrontierPoint
+from fairstream.subspace.frontier import Frontier
 
 CHANNELS = ("separate", "joint")
 
@@ -32,15 +32,16 @@ class FairImagePCA(FairStreamingPCA):
 
     Parameters
     ----------
-    n_components : int, optional
-        Number of components of each channel, k. None keeps as many as the constraint leaves.
+    n_components : int or float, optional
+        Number of components of each channel, k; a share of the variance may give channels different numbers.
+        None keeps as many as the constraint leaves.
     n_channels : int, default 3
         Number of channels of a row, C; it must divide the number of features.
     channels : {"separate", "joint"}, default "separate"
         "separate" is the paper's: a model per channel. "joint" makes one model of all channels as one long
         vector, the same as `FairStreamingPCA`, and ignores `n_channels`.
-    n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, min_group_size, \
-    random_state
+    n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, \
+    sensitive_columns, intersections, min_group_size, random_state
         Of every channel's `FairStreamingPCA`.
 
     Attributes
@@ -85,7 +86,7 @@ class FairImagePCA(FairStreamingPCA):
 
     def __init__(
         self,
-        n_components: int | None = None,
+        n_components: int | float | None = None,
         *,
         n_channels: int = 3,
         channels: str = "separate",
@@ -97,12 +98,15 @@ class FairImagePCA(FairStreamingPCA):
         step_rows: int | tuple[int, int] | None = None,
         power_steps: int | tuple[int, int] = 10,
         on_empty_group: str = "extend",
+        sensitive_columns: str | Sequence[str] | None = None,
+        intersections: Sequence[Sequence[str]] | None = None,
         min_group_size: int = MIN_GROUP_SIZE,
         screen: Screen = None,
         guard: float = 0.0,
         keep_target: float = 0.0,
         guard_seed: int = 0,
         sample: int | None = None,
+        whiten: bool = False,
         dither: float = 0.0,
         dither_key: PathLike | None = None,
         random_state: Any = None,
@@ -117,12 +121,15 @@ class FairImagePCA(FairStreamingPCA):
             step_rows=step_rows,
             power_steps=power_steps,
             on_empty_group=on_empty_group,
+            sensitive_columns=sensitive_columns,
+            intersections=intersections,
             min_group_size=min_group_size,
             screen=screen,
             guard=guard,
             keep_target=keep_target,
             guard_seed=guard_seed,
             sample=sample,
+            whiten=whiten,
             dither=dither,
             dither_key=dither_key,
             random_state=random_state,
@@ -134,7 +141,7 @@ class FairImagePCA(FairStreamingPCA):
 
     def empty_learner(self, X: Matrix, groups: Groups | None) -> ChannelLearner:
         """Return an empty learner for each channel of rows like these."""
-        parameters, columns = self.get_params(deep=False), side_by_side(self._widths(X.shape[1]))
+        parameters, columns = self.settings(), side_by_side(self._widths(X.shape[1]))
         return ChannelLearner([new_learner(parameters, channel_columns(X, of), groups) for of in columns])
 
     def stored_learner(self, header: Header, arrays: Arrays) -> ChannelLearner:
@@ -196,7 +203,7 @@ class FairImagePCA(FairStreamingPCA):
         shared = {
             name: value
             for name, value in self.get_params(deep=False).items()
-            if name not in ("n_channels", "channels")
+            if name not in ("n_channels", "channels", "sensitive_columns", "intersections")
         }
         return tuple(FairStreamingPCA(**shared).adopt(one) for one in self.learner_.copy().learners)
 
@@ -212,6 +219,10 @@ class FairImagePCA(FairStreamingPCA):
         def components_(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
         @property
         def unfair_basis_(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
+        @property
+        def noise_variance_(self) -> tuple[float, ...]: ...  # type: ignore[override]
+        def get_covariance(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
+        def get_precision(self) -> tuple[FloatArray, ...]: ...  # type: ignore[override]
         def frontier(  # type: ignore[override]
             self, n_unfair: Iterable[int] | None = None, **choices: Any
-        ) -> tuple[list[FrontierPoint], ...]: ...
+        ) -> tuple[Frontier, ...]: ...

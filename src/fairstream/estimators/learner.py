@@ -21,7 +21,7 @@ from fairstream.power import FairPowerMethod
 from fairstream.power.method import PartialSums
 from fairstream.subspace.choices import Choices, check_choice, is_count
 from fairstream.subspace.components import subspace_for
-from fairstream.subspace.frontier import FrontierPoint, frontier
+from fairstream.subspace.frontier import Frontier, frontier
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.unfair import small_group_directions, warn_of_small_groups
 
@@ -238,7 +238,7 @@ class MomentsLearner(_Single):
 
     def frontier(
         self, subspace: FairSubspace, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]
-    ) -> list[FrontierPoint]:
+    ) -> Frontier:
         asked: dict[str, Any] = {"n_components": subspace.n_components, **choices}
         return frontier(self.moments, n_unfair=n_unfair, **asked)
 
@@ -338,6 +338,7 @@ class PowerLearner(_Single):
         from_small = small_group_directions(subspace.group_counts, choices)
         facts: dict[str, Any] = {"min_group_size": choices.min_group_size, "dither": choices.dither}
         facts |= {"small_group_directions": from_small} if from_small else {}
+        facts |= {"whiten": True} if choices.whiten else {}
         return replace(subspace, parameters={**subspace.parameters, **facts})
 
     def frontier(
@@ -396,8 +397,11 @@ def check_parameters(parameters: Mapping[str, Any]) -> Choices:
             )
     if parameters["sample"] is not None and not is_count(parameters["sample"], least=1):
         raise ValueError(f"sample={parameters['sample']!r}: give a number of rows per group from 1, or None")
-    if solver == "power" and choices.n_components is None:
-        raise ValueError('n_components=None is not possible with solver="power": give a number')
+    if solver == "power" and not is_count(choices.n_components, least=1):
+        raise ValueError(
+            f'n_components={choices.n_components} is not possible with solver="power": give a whole number, '
+            'or use solver "exact", "sketch" or "auto"'
+        )
     return choices
 
 
@@ -454,13 +458,15 @@ def _sketch_rank(rank: int | None, choices: Choices, d: int, groups: Groups | No
     """Return the rank given, else d up to 512 features, else 4 times the directions needed, at least 64."""
     if rank is not None:
         return min(int(rank), d)
-    if choices.n_components is None:
+    if d <= NARROW:
+        return d
+    if not is_count(choices.n_components, least=1):
         raise ValueError(
-            f"n_components=None would keep all of n_features={d}: give n_components, or rank, or "
-            'solver="exact"'
+            f"n_components={choices.n_components} may keep all of n_features={d}: give n_components as a "
+            'whole number, or rank, or solver="exact"'
         )
     unfair = 0
     for name, column in (groups or {}).items():
         comparisons = max(len(compared(column.labels)), 1)
         unfair += comparisons * (choices.unfair_directions(name) + 1)
-    return d if d <= NARROW else min(max(4 * (choices.n_components + unfair), LEAST_RANK), d)
+    return min(max(4 * (int(choices.n_components or 0) + unfair), LEAST_RANK), d)

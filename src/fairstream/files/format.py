@@ -71,6 +71,7 @@ HOMES = {
     "FairSubspace": "fairstream.subspace.model",
     "ChannelSubspaces": "fairstream.subspace.channels",
     "FairStreamingPCA": "fairstream.estimators.pca",
+    "FairEraser": "fairstream.estimators.eraser",
     "FairImagePCA": "fairstream.estimators.images",
 }
 

@@ -1,6 +1,8 @@
-"""Writes an embedding as an ONNX model of two nodes: subtract the mean, multiply by the components."""
+"""Writes an embedding or an erasure as an ONNX model of a few nodes."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,8 +13,10 @@ from fairstream.linalg import FloatArray
 
 OPSET = 13  # the first with Sub and MatMul as every current runtime has them
 
+_CENTRED = ("Sub", ["X", "mean"], "centred")
 
-def write_onnx(path: PathLike, mean: FloatArray, components: FloatArray) -> None:
+
+def write_embedding(path: PathLike, mean: FloatArray, components: FloatArray) -> None:
     """Write X -> (X - mean) components' as an ONNX model.
 
     Parameters
@@ -23,25 +27,73 @@ def write_onnx(path: PathLike, mean: FloatArray, components: FloatArray) -> None
     components : array (k, d)
         Their type, float32 or float64, is that of the model's input "X" (n, d) and output "embedding" (n, k).
     """
+    nodes = [_CENTRED, ("MatMul", ["centred", "components"], "embedding")]
+    _write(path, nodes, {"mean": mean, "components": components.T}, len(components))
+
+
+def write_erasure(path: PathLike, mean: FloatArray, U: FloatArray) -> None:
+    """Write X -> X - (X - mean) U'U as an ONNX model with the output "erased" (n, d).
+
+    Parameters
+    ----------
+    path : path
+        Written atomically.
+    mean : array (d,)
+    U : array (m', d)
+        Orthonormal rows; its type is that of input and output.
+    """
+    nodes = [
+        _CENTRED,
+        ("MatMul", ["centred", "into_basis"], "inside"),
+        ("MatMul", ["inside", "basis"], "unfair"),
+        ("Sub", ["X", "unfair"], "erased"),
+    ]
+    _write(path, nodes, {"mean": mean, "into_basis": U.T, "basis": U}, U.shape[1])
+
+
+def write_reconstruction(path: PathLike, mean: FloatArray, components: FloatArray) -> None:
+    """Write X -> (X - mean) V'V + mean, the rows that k coordinates stand for, with the output "erased".
+
+    Parameters
+    ----------
+    path : path
+        Written atomically.
+    mean : array (d,)
+    components : array (k, d)
+        V, orthonormal rows; its type is that of input and output.
+    """
+    nodes = [
+        _CENTRED,
+        ("MatMul", ["centred", "into_basis"], "inside"),
+        ("MatMul", ["inside", "basis"], "kept"),
+        ("Add", ["kept", "mean"], "erased"),
+    ]
+    _write(path, nodes, {"mean": mean, "into_basis": components.T, "basis": components}, components.shape[1])
+
+
+def _write(
+    path: PathLike,
+    nodes: Sequence[tuple[str, list[str], str]],
+    constants: Mapping[str, FloatArray],
+    width: int,
+) -> None:
+    """Write operations (name, inputs, output) on "X"; the last output, of so many columns, is the model's."""
     try:
         import onnx
         from onnx import helper, numpy_helper
     except ImportError:
         raise missing_extra("onnx", "onnx", "writing an ONNX model") from None
-    V = np.ascontiguousarray(components.T)
-    d, k = V.shape
-    element = helper.np_dtype_to_tensor_dtype(V.dtype)
+    output, n_features = nodes[-1][2], len(constants["mean"])
+    dtype = next(array.dtype for array in constants.values() if array.ndim == 2)
+    element = helper.np_dtype_to_tensor_dtype(dtype)
     graph = helper.make_graph(
+        [helper.make_node(name, inputs, [result]) for name, inputs, result in nodes],
+        f"fair_{output}",
+        [helper.make_tensor_value_info("X", element, ["n", n_features])],
+        [helper.make_tensor_value_info(output, element, ["n", width])],
         [
-            helper.make_node("Sub", ["X", "mean"], ["centred"]),
-            helper.make_node("MatMul", ["centred", "components"], ["embedding"]),
-        ],
-        "fair_embedding",
-        [helper.make_tensor_value_info("X", element, ["n", d])],
-        [helper.make_tensor_value_info("embedding", element, ["n", k])],
-        [
-            numpy_helper.from_array(np.asarray(mean, dtype=V.dtype), "mean"),
-            numpy_helper.from_array(V, "components"),
+            numpy_helper.from_array(np.ascontiguousarray(array, dtype=dtype), name)
+            for name, array in constants.items()
         ],
     )
     model = helper.make_model(

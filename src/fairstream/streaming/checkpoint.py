@@ -15,7 +15,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
 from fairstream.errors import FairstreamFileError, FairstreamWarning
-from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.estimators.base import FairEstimator
 from fairstream.files.format import PathLike, build, library_versions, read_file, sync_folder, write_file
 from fairstream.files.locking import folder_locked
 from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped, signals_held_back
@@ -57,7 +57,7 @@ class Checkpoint:
     """
 
     path: Path
-    estimator: FairStreamingPCA
+    estimator: FairEstimator
     rows: int
     environment: Mapping[str, Any]
     digest: Mapping[str, Any] | None = None
@@ -83,7 +83,7 @@ class Keeper:
         Rows between checkpoints; by default one is written about once a minute.
     """
 
-    def __init__(self, path: PathLike, estimator: FairStreamingPCA, every: int | None = None) -> None:
+    def __init__(self, path: PathLike, estimator: FairEstimator, every: int | None = None) -> None:
         self._folder, self._estimator, self._every = CheckpointFolder(path), estimator, every
         self._environment: Mapping[str, Any] = {}
         self._cut: Mapping[str, Any] = {}
@@ -173,7 +173,7 @@ class Keeper:
             )
         parameters = now.get_params(deep=False)
         for parameter, value in then.get_params(deep=False).items():
-            if value != parameters[parameter]:
+            if _as_stored(value) != _as_stored(parameters[parameter]):
                 raise ValueError(
                     f"{parameter} is {parameters[parameter]!r}, the checkpoint {name} was written with "
                     f"{value!r}: resume with that, or begin anew in another folder"
@@ -190,6 +190,11 @@ class Keeper:
                 f"the source has {source.n_features} features, the checkpoint {name} has "
                 f"{then.n_features_in_}: it belongs to other data"
             )
+
+
+def _as_stored(value: Any) -> Any:
+    """Return a parameter with tuples as lists: a file does not tell them apart."""
+    return [*map(_as_stored, value)] if isinstance(value, list | tuple) else value
 
 
 class CheckpointFolder:
@@ -221,7 +226,7 @@ class CheckpointFolder:
 
     def write(
         self,
-        estimator: FairStreamingPCA,
+        estimator: FairEstimator,
         rows: int,
         environment: Mapping[str, Any],
         digest: Mapping[str, Any] | None = None,

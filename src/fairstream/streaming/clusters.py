@@ -7,7 +7,7 @@ from typing import Any
 from sklearn.base import clone
 
 from fairstream.data.progress import Progress
-from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.estimators.base import FairEstimator
 from fairstream.files.format import PathLike
 from fairstream.streaming.checkpoint import refuse_occupied
 from fairstream.streaming.dask.clients import check_installed, connected
@@ -16,7 +16,7 @@ from fairstream.streaming.fit import fit_source
 
 
 def fit_dask(
-    estimator: FairStreamingPCA,
+    estimator: FairEstimator,
     X: Any,
     sensitive_features: Any = None,
     *,
@@ -27,7 +27,7 @@ def fit_dask(
     resume: bool = False,
     progress: Progress | None = None,
     **options: Any,
-) -> FairStreamingPCA:
+) -> FairEstimator:
     """Open X and fit an estimator on a Dask cluster: another name for `fit_source` with a client.
 
     Parameters
@@ -48,6 +48,7 @@ def fit_dask(
 
     Examples
     --------
+    >>> from fairstream import FairStreamingPCA
     >>> import dask.array as da
     >>> import numpy as np
     >>> from distributed import Client

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from fairstream.data import open_source
-from fairstream.data.blocks import Block, BlockSource, Matrix
+from fairstream.data.blocks import Block, BlockSource, Matrix, is_source
 from fairstream.data.cutting import cut_block
 from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
 from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
+from fairstream.estimators.base import FairEstimator
 from fairstream.estimators.learner import (
     Learner,
     MomentsLearner,
@@ -33,7 +34,7 @@ from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped
 NO_ROWS = "the source has no rows: nothing was learned"
 
 NewLearner: TypeAlias = Callable[[Matrix, Groups | None], Learner]
-E = TypeVar("E", bound=FairStreamingPCA)
+E = TypeVar("E", bound=FairEstimator)
 
 
 @overload
@@ -42,7 +43,7 @@ def fit_source(source: Any, estimator: E, **options: Any) -> E: ...
 def fit_source(source: Any, estimator: None = None, **options: Any) -> FairStreamingPCA: ...
 def fit_source(
     source: Any,
-    estimator: FairStreamingPCA | None = None,
+    estimator: FairEstimator | None = None,
     *,
     client: Any = None,
     partition_rows: int | None = None,
@@ -51,7 +52,7 @@ def fit_source(
     resume: bool = False,
     progress: Progress | None = None,
     **parameters: Any,
-) -> FairStreamingPCA:
+) -> FairEstimator:
     """Fit on all rows of a source, here or on a Dask cluster, with checkpoints that survive anything.
 
     Parameters
@@ -60,7 +61,7 @@ def fit_source(
         On a cluster also a list of paths or of sources. Workers open paths themselves, and must see them
         under the same name; a source is cut among them if it is a `DivisibleSource`, else one worker reads
         it.
-    estimator : FairStreamingPCA or FairImagePCA, optional
+    estimator : FairStreamingPCA, FairImagePCA or FairEraser, optional
         A new estimator to fit; or give the parameters of a `FairStreamingPCA`. All channels of a
         `FairImagePCA` learn in the same pass. With solver "power" and step_rows None every step reads the
         whole source.
@@ -92,7 +93,7 @@ def fit_source(
 
     Returns
     -------
-    FairStreamingPCA or FairImagePCA
+    FairStreamingPCA, or as the estimator is
         The estimator, fitted. A failed fit leaves it as it was.
 
     Examples
@@ -113,7 +114,8 @@ def fit_source(
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
-    check_parameters(estimator.get_params(deep=False))
+    settings = estimator.settings()
+    check_parameters(settings)
     on_cluster = client is not None or comes_from_dask(source)
     if on_cluster and every is not None:
         raise ValueError(
@@ -123,7 +125,7 @@ def fit_source(
         raise ValueError(
             f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
         )
-    if checkpoint is not None and (estimator.guard or estimator.sample):
+    if checkpoint is not None and (settings["guard"] or settings["sample"]):
         raise ValueError(
             "a checkpoint would hold the rows that guard and sample keep: leave it out, or both of them"
         )
@@ -135,12 +137,14 @@ def fit_source(
 
             learner = learned_on_cluster(source, estimator, client, partition_rows, keeper, progress)
         else:
-            source = open_source(source)  # a table may be read once here: not before the folder is ours
+            # A table may be read once here: not before the folder is ours.
+            source = source if is_source(source) else open_source(source, **estimator.roles())
             estimator.check_source(source)
+            source = estimator.with_intersections(source)
             if keeper is None:
-                with_target = bool(estimator.keep_target)
+                with_target = bool(settings["keep_target"])
                 learner = _learned(source, estimator.new_learner, progress, with_target=with_target)
-            elif reads_whole_steps(estimator.get_params(deep=False)):
+            elif reads_whole_steps(settings):
                 learner = _steps_with_checkpoints(source, estimator, keeper, progress)
             else:
                 learner = _learned_with_checkpoints(source, estimator, keeper, progress)
@@ -222,7 +226,7 @@ def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Lear
 
 
 def _learned_with_checkpoints(
-    source: BlockSource, estimator: FairStreamingPCA, keeper: Keeper, progress: Progress | None
+    source: BlockSource, estimator: FairEstimator, keeper: Keeper, progress: Progress | None
 ) -> Learner:
     """Return what is learned in one pass, or in the rest of one, and write checkpoints meanwhile."""
     digest = RowDigest()
@@ -247,7 +251,7 @@ def _learned_with_checkpoints(
 
 
 def _steps_with_checkpoints(
-    source: BlockSource, estimator: FairStreamingPCA, keeper: Keeper, progress: Progress | None
+    source: BlockSource, estimator: FairEstimator, keeper: Keeper, progress: Progress | None
 ) -> Learner:
     """Return what is learned in one pass for each step, with a checkpoint after every step.
 

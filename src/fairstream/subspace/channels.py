@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Matrix
+from fairstream.data.given import Given
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
@@ -179,35 +180,41 @@ class ChannelSubspaces(Storable):
 
     # Using ------------------------------------------------------------------------------------------
 
-    def embed(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
+    def embed(
+        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+    ) -> Any:
         """Return the fair coordinates, n x (k of all channels), channel after channel.
 
-        Dither and key as in `FairSubspace.embed`.
+        Parameters and the kind of what is returned as in `FairSubspace.embed`.
         """
-        verb = partial(FairSubspace.embed, dither=dither, key=key)
-        return self._by_channel(X, verb, self.n_components, self.component_slices)
+        verb, given = partial(FairSubspace.embed, dither=dither, key=key), Given(X, axis)
+        Z = self._by_channel(given.rows, verb, self.n_components, self.component_slices)
+        return given.back(Z, [f"component_{j}" for j in range(self.n_components)])
 
-    def erase(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
+    def erase(
+        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+    ) -> Any:
         """Return X, n x d, every channel without its part in its own unfair subspace.
 
-        Dither and key as in `FairSubspace.erase`.
+        Parameters and the kind of what is returned as in `FairSubspace.erase`.
         """
-        verb = partial(FairSubspace.erase, dither=dither, key=key)
-        return self._by_channel(X, verb, self.n_features, self.channel_slices)
+        verb, given = partial(FairSubspace.erase, dither=dither, key=key), Given(X, axis)
+        return given.back(self._by_channel(given.rows, verb, self.n_features, self.channel_slices))
 
-    def reconstruct(self, Z: FloatArray) -> FloatArray:
-        """Return the rows, n x d, that the coordinates stand for."""
-        Z = checked_matrix(Z, self.n_components, name="Z", sparse=False)
-        check_finite(Z, "Z")
+    def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
+        """Return the rows, n x d, that the coordinates stand for, as the kind that Z is."""
+        given = Given(Z, axis)
+        coordinates = np.asarray(checked_matrix(given.rows, self.n_components, name="Z", sparse=False))
+        check_finite(coordinates, "Z")
         rows: FloatArray | None = None
         for channel, inside, outside in zip(
             self.channels, self.component_slices, self.channel_slices, strict=True
         ):
-            part = channel.reconstruct(Z[:, inside])
-            rows = np.empty((len(Z), self.n_features), dtype=part.dtype) if rows is None else rows
+            part = channel.reconstruct(coordinates[:, inside])
+            rows = np.empty((len(coordinates), self.n_features), dtype=part.dtype) if rows is None else rows
             rows[:, outside] = part
         assert rows is not None
-        return rows
+        return given.back(rows, [f"feature_{j}" for j in range(self.n_features)])
 
     def _by_channel(
         self,
@@ -227,6 +234,28 @@ class ChannelSubspaces(Storable):
             result[:, place] = part
         assert result is not None
         return result
+
+    # As Gaussian models, one for each channel ----------------------------------------------------------
+
+    @property
+    def noise_variance(self) -> tuple[float, ...]:
+        """Mean variance of the directions that the components of each channel leave."""
+        return tuple(channel.noise_variance for channel in self.channels)
+
+    def covariance(self) -> tuple[FloatArray, ...]:
+        """Return the covariance of each channel's model, d/C x d/C."""
+        return tuple(channel.covariance() for channel in self.channels)
+
+    def precision(self) -> tuple[FloatArray, ...]:
+        """Return the inverse of each channel's covariance."""
+        return tuple(channel.precision() for channel in self.channels)
+
+    def score_samples(self, X: Matrix) -> FloatArray:
+        """Return the log-likelihood of every row of X, the sum over its channels, as an array (n,)."""
+        X = checked_matrix(Given(X).rows, self.n_features)
+        pairs = zip(self.channels, self.channel_slices, strict=True)
+        scores: FloatArray = np.sum([one.score_samples(X[:, columns]) for one, columns in pairs], axis=0)
+        return scores
 
     # Files ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -24,8 +24,10 @@ class Choices:
 
     Parameters
     ----------
-    n_components : int, optional
-        k: how many directions to keep. None keeps as many as the constraint leaves.
+    n_components : int or float, optional
+        k: how many directions to keep. A share, above 0 and below 1, keeps as few as hold more than this
+        share of the variance that is available, that outside the nulled directions and screened columns.
+        None keeps as many as the constraint leaves.
     n_unfair : int or dict of str to int
         m: how many directions of each second-moment gap to null, for all attributes or per attribute.
     constraint : {"all", "mean", "covariance", "none"}
@@ -48,6 +50,8 @@ class Choices:
     dither : float
         Share of each score's deviation that keyed noise adds whenever rows are embedded. A guard reckons with
         it.
+    whiten : bool
+        Divide every coordinate by its deviation.
 
     Examples
     --------
@@ -58,7 +62,7 @@ class Choices:
     ValueError: constraint='both' is not one of 'none', 'mean', 'covariance', 'all'
     """
 
-    n_components: int | None = None
+    n_components: int | float | None = None
     n_unfair: NUnfair = 1
     constraint: str = "all"
     directions: str = "absolute"
@@ -68,13 +72,17 @@ class Choices:
     keep_target: float = 0.0
     guard_seed: int = 0
     dither: float = 0.0
+    whiten: bool = False
 
     def __post_init__(self) -> None:
         check_choice("constraint", self.constraint, CONSTRAINTS)
         check_choice("directions", self.directions, DIRECTIONS)
         k, m, size = self.n_components, self.n_unfair, self.min_group_size
-        if k is not None and not is_count(k, least=1):
-            raise ValueError(f"n_components={k!r}: give a whole number from 1, or None")
+        if k is not None and not is_count(k, least=1) and not is_share(k):
+            raise ValueError(
+                f"n_components={k!r}: give a whole number from 1, a share of the variance between 0 and 1, "
+                "or None"
+            )
         numbers = [*m.values()] if isinstance(m, Mapping) else [m]
         if not numbers or not all(map(is_count, numbers)):
             raise ValueError(f"n_unfair={m!r}: give a whole number from 0, or one per attribute")
@@ -97,10 +105,13 @@ class Choices:
         check_dither(self.dither)
         if not is_count(self.guard_seed):
             raise ValueError(f"guard_seed={self.guard_seed!r}: give a whole number from 0")
+        if not isinstance(self.whiten, bool | np.bool_):
+            raise ValueError(f"whiten={self.whiten!r}: give True or False")
         # Plain numbers, as files hold them.
         plain = {str(name): int(number) for name, number in m.items()} if isinstance(m, Mapping) else int(m)
         object.__setattr__(self, "n_unfair", plain)
         object.__setattr__(self, "min_group_size", int(size))
+        object.__setattr__(self, "whiten", bool(self.whiten))
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Choices:
@@ -162,6 +173,11 @@ def _check_screen(screen: object) -> None:
         )
 
 
-def is_count(value: object, least: int = 0) -> bool:
+def is_share(value: object) -> TypeGuard[float]:
+    """Whether a value is a float above 0 and below 1."""
+    return isinstance(value, float | np.floating) and 0 < float(value) < 1
+
+
+def is_count(value: object, least: int = 0) -> TypeGuard[int]:
     """Whether a value is a whole number, not a bool, of at least so much."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least

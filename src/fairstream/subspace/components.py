@@ -19,7 +19,7 @@ from fairstream.errors import FairstreamWarning, NoRoomError
 from fairstream.linalg import FloatArray
 from fairstream.linalg.eigen import leading_outside
 from fairstream.moments import GroupMoments
-from fairstream.subspace.choices import Choices, NUnfair
+from fairstream.subspace.choices import Choices, NUnfair, is_count, is_share
 from fairstream.subspace.guard import GuardResult, guarded_from
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.screen import screened_features
@@ -36,7 +36,7 @@ LITTLE_VARIANCE = 1e-4
 
 
 def fair_components(
-    moments: GroupMoments, U: FloatArray, n_components: int | None = None
+    moments: GroupMoments, U: FloatArray, n_components: int | float | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Return the k directions outside U that keep most variance, and the variance (1/n) along each.
 
@@ -46,8 +46,9 @@ def fair_components(
         What one pass left.
     U : array (d, m')
         Unfair basis with orthonormal columns; m' may be 0 (plain PCA).
-    n_components : int, optional
-        k. None keeps all that U leaves (of a sketch: all that its basis holds).
+    n_components : int or float, optional
+        k. A share, above 0 and below 1: as few as hold more than this share of the variance outside U.
+        None keeps all that U leaves (of a sketch: all that its basis holds).
 
     Returns
     -------
@@ -71,17 +72,18 @@ def fair_components(
 
 
 def _components(
-    moments: GroupMoments, U: FloatArray, n_components: int | None, shares: str, ways_out: str
+    moments: GroupMoments, U: FloatArray, n_components: int | float | None, shares: str, ways_out: str
 ) -> tuple[FloatArray, FloatArray]:
     """Do the work of `fair_components`; the last two arguments are for the error if there is no room."""
     moments.check_sound()
     covariance = moments.covariance()
     d, removed = moments.n_features, U.shape[1]
-    if n_components is None:
+    share = n_components if is_share(n_components) else None
+    if n_components is None or share is not None:
         width = d if covariance.basis is None else min(len(covariance.core), d)
         n_components = width - removed
     if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer):
-        raise ValueError(f"n_components={n_components!r}: give a whole number")
+        raise ValueError(f"n_components={n_components!r}: give a whole number, or a share below 1")
     _check_room(n_components, removed, d, shares, ways_out)
     if n_components + removed > len(covariance.core) and moments.lost_energy > 1e-6:
         warnings.warn(
@@ -90,8 +92,26 @@ def _components(
             FairstreamWarning,
             stacklevel=3,
         )
-    V = leading_outside(covariance, U, n_components)
-    return V, np.maximum(np.diag(covariance.compress(V)), 0.0)
+    V = leading_outside(covariance, U, int(n_components))
+    variances = np.maximum(np.diag(covariance.compress(V)), 0.0)
+    if share is not None:
+        available = moments.total_variance - float(np.trace(covariance.compress(U)))
+        enough = _enough(variances, share, available, moments.rank)
+        V, variances = V[:, :enough], variances[:enough]
+    return V, variances
+
+
+def _enough(variances: FloatArray, share: float, available: float, rank: int | None) -> int:
+    """Return how many components hold more than a share of the variance that is available."""
+    if available <= 0:
+        return 1
+    kept = np.cumsum(variances) / available
+    if rank is not None and kept[-1] <= share:
+        raise ValueError(
+            f"n_components={share}: the sketch holds only {kept[-1]:.3f} of the variance outside the unfair "
+            f'directions; give a number, a larger rank (it is {rank}), or solver="exact"'
+        )
+    return min(int(np.searchsorted(kept, share, side="right")) + 1, len(kept))
 
 
 def _check_room(n_components: int, removed: int, n_features: int, shares: str, ways_out: str) -> None:
@@ -122,7 +142,11 @@ def components_for(moments: GroupMoments, U: FloatArray, choices: Choices) -> tu
     taken = directions_taken(moments, choices)
     means_only = directions_taken(moments, replace(choices, constraint="mean"))
     least = sum(means_only.values()) if choices.nulls_means else 0
-    ways_out = ["lower n_unfair"] if sum(taken.values()) > least and least + (k or 1) <= d else []
+    ways_out = (
+        ["lower n_unfair"]
+        if sum(taken.values()) > least and least + (k if is_count(k, least=1) else 1) <= d
+        else []
+    )
     ways_out += ["leave a sensitive attribute out"] if len(moments.groups) > 1 else []
     ways_out += ["join groups"] if any(len(labels) > 2 for labels in moments.groups.values()) else []
     ways_out = [", ".join(ways_out)] if ways_out else []
@@ -132,7 +156,7 @@ def components_for(moments: GroupMoments, U: FloatArray, choices: Choices) -> tu
 
 def solve(
     moments: GroupMoments,
-    n_components: int | None = None,
+    n_components: int | float | None = None,
     n_unfair: NUnfair = 1,
     constraint: str = "all",
     directions: str = "absolute",

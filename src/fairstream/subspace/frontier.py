@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairstream.errors import FairstreamWarning, NoRoomError
+from fairstream.errors import FairstreamWarning, NoRoomError, missing_extra
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, Screen, is_count
@@ -40,24 +40,87 @@ class FrontierPoint:
         return asdict(self)
 
 
+class Frontier(list[FrontierPoint]):
+    """The points of a frontier, in order: a list that can also be a table or a figure.
+
+    Examples
+    --------
+    >>> point = FrontierPoint(1, 0, 2, 0.75, {"sex": 0.0}, {"sex": 0.5})
+    >>> Frontier([point]).to_frame()[["n_unfair", "explained_variance_ratio", "covariance_gap[sex]"]]
+       n_unfair  explained_variance_ratio  covariance_gap[sex]
+    0         1                      0.75                  0.5
+    """
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame: a row for each point, a column for each attribute's gaps.
+
+        Needs the extra `tables`.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise missing_extra("pandas", "tables", "a frontier as a frame") from None
+        return pd.DataFrame([_flat(point) for point in self])
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: variance kept against the gap left, each point with its m.
+
+        A curve for each attribute and number of screened columns. Needs the extra `plots`.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise missing_extra("matplotlib", "plots", "a figure of a frontier") from None
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.subplots()
+        screens = [*dict.fromkeys(point.n_screened for point in self)]
+        for n_screened in screens:
+            points = [point for point in self if point.n_screened == n_screened]
+            for attribute in points[0].covariance_gap:
+                gaps = [point.covariance_gap[attribute] for point in points]
+                kept = [point.explained_variance_ratio for point in points]
+                screened = f", {n_screened} columns screened" if len(screens) > 1 else ""
+                axes.plot(gaps, kept, marker="o", markersize=4, label=f"{attribute}{screened}")
+                for point, gap, share in zip(points, gaps, kept, strict=True):
+                    axes.annotate(
+                        str(point.n_unfair),
+                        (gap, share),
+                        xytext=(4, 4),
+                        textcoords="offset points",
+                        fontsize=8,
+                    )
+        axes.set_xlabel("largest gap between second moments in the embedding")
+        axes.set_ylabel("share of the variance kept")
+        if self and self[0].covariance_gap:
+            axes.legend(title="attribute (numbers: m)")
+        return figure
+
+
+def _flat(point: FrontierPoint) -> dict[str, Any]:
+    """Return a point as one row of a table."""
+    plain = point.to_dict()
+    gaps = {name: plain.pop(name) for name in ("mean_gap", "covariance_gap")}
+    return plain | {f"{name}[{of}]": gap for name, each in gaps.items() for of, gap in each.items()}
+
+
 def frontier(
     moments: GroupMoments,
-    n_components: int,
+    n_components: int | float,
     n_unfair: Iterable[int] | None = None,
     *,
     constraint: str = "all",
     directions: str = "absolute",
     screen: Screen | Iterable[int] = None,
     **others: Any,
-) -> list[FrontierPoint]:
+) -> Frontier:
     """Solve one summary for every m and report variance kept and gaps left.
 
     Parameters
     ----------
     moments : GroupMoments
         What one pass left.
-    n_components : int
-        k, the same for every point.
+    n_components : int or float
+        k, the same for every point; or a share of the variance, for which every point has a k of its own.
     n_unfair : iterable of int, optional
         The values of m, applied to every attribute. None: 0 to 10, as far as they leave room for k.
     constraint, directions, **others
@@ -67,10 +130,10 @@ def frontier(
 
     Returns
     -------
-    list of FrontierPoint
-        One per m, in the order given. Warns if an attribute's covariance gap is larger at some m than at a
-        smaller one, by more than 5 % of that at the smallest: the components that take the place of nulled
-        ones may show a gap of their own.
+    Frontier
+        A list of points, one per m, in the order given. Warns if an attribute's covariance gap is larger at
+        some m than at a smaller one, by more than 5 % of that at the smallest: the components that take the
+        place of nulled ones may show a gap of their own.
 
     Examples
     --------
@@ -83,7 +146,7 @@ def frontier(
     """
     several = isinstance(screen, range | list | tuple) and all(map(is_count, screen))
     screens: Any = screen if several else [screen]
-    points: list[FrontierPoint] = []
+    points = Frontier()
     for number in screens:
         choices = Choices(n_components, 1, constraint, directions, screen=number, **others)
         curve = _curve(moments, choices, n_unfair)

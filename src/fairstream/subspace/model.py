@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Matrix
+from fairstream.data.given import Given
 from fairstream.data.groups import label_order
 from fairstream.data.matrices import check_matrix
 from fairstream.data.row_marks import checked_marks
@@ -32,9 +33,10 @@ from fairstream.files.format import (
     label_to_json,
     storable,
 )
-from fairstream.files.onnx import write_onnx
+from fairstream.files.onnx import write_embedding, write_erasure, write_reconstruction
 from fairstream.linalg import FloatArray, is_finite
 from fairstream.subspace.dither import DitherKey, check_dither, dithering
+from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
 
 _SLICE_BYTES = 16_000_000
 
@@ -148,20 +150,78 @@ class FairSubspace(Storable):
         """The noise that the model is meant to be used with, as a share of each score's deviation."""
         return float(self.parameters.get("dither") or 0.0)
 
-    def embed(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
-        """Return the fair coordinates (X - mean) V, n x k.
+    @property
+    def is_whitened(self) -> bool:
+        """Whether `embed` divides every coordinate by its deviation."""
+        return bool(self.parameters.get("whiten"))
+
+    @property
+    def scale(self) -> FloatArray:
+        """What `embed` divides the coordinates by: their deviations if it whitens, else ones."""
+        if not self.is_whitened:
+            return np.ones_like(self.explained_variance)
+        # A component without variance would divide by zero.
+        return np.maximum(np.sqrt(self.explained_variance), np.finfo(self.explained_variance.dtype).eps)
+
+    def embed(
+        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+    ) -> Any:
+        """Return the fair coordinates (X - mean) V, n x k, of unit variance if the model whitens.
 
         Parameters
         ----------
-        X : array, frame or sparse matrix (n, d)
+        X : array, frame, tensor or sparse matrix (n, d)
             Finite numbers.
+        axis : int, optional
+            The axis of an array or tensor that holds the features, if it has not two axes: -1 for tokens of
+            shape (texts, places, d). The others keep their place in what is returned.
         dither : float, optional
             Add noise of this share of each score's deviation; the same row gets the same noise. None adds
             what the model is meant to be used with, 0 adds none.
         key : bytes or path, optional
             Secret key of the noise, or a file that holds it; by default the environment variable
             FAIRSTREAM_DITHER_KEY.
+
+        Returns
+        -------
+        array, frame or tensor
+            The kind that X is. Float32 and float64 keep their type, and so do all floats of a tensor.
         """
+        given = Given(X, axis)
+        return given.back(self._embedded(given.rows, dither, key), self.component_names)
+
+    def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
+        """Return the rows Z V' + mean, n x d, that the coordinates stand for, as the kind that Z is."""
+        given = Given(Z, axis)
+        names = self.feature_names or [f"feature_{j}" for j in range(self.n_features)]
+        return given.back(self._reconstructed(given.rows), names)
+
+    def erase(
+        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+    ) -> Any:
+        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
+
+        Parameters and what is returned as in `embed`; sparse input comes out dense. Here dither is a share of
+        the root of the mean variance of a feature. A guarded model hides groups in its k scores only, so it
+        returns the rows that these stand for, with a warning.
+        """
+        given = Given(X, axis)
+        if self.is_guarded:
+            warnings.warn(
+                f"a guarded model hides groups in its {self.n_components} scores only: erase returns the "
+                "rows that these stand for",
+                FairstreamWarning,
+                stacklevel=2,
+            )
+            return given.back(self._reconstructed(self._embedded(given.rows, dither, key)))
+        return given.back(self._erased(given.rows, dither, key))
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        """Names of the columns of an embedding."""
+        return tuple(f"component_{j}" for j in range(self.n_components))
+
+    def _embedded(self, X: Matrix, dither: float | None, key: DitherKey) -> FloatArray:
         dither = self.dither if dither is None else dither
         check_dither(dither)
         X, V = self._checked(X), self.components.T
@@ -171,30 +231,17 @@ class FairSubspace(Storable):
             Z = _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
         if dither:
             Z += dithering(X, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
+        if self.is_whitened:
+            Z /= self.scale.astype(Z.dtype)
         return Z
 
-    def reconstruct(self, Z: FloatArray) -> FloatArray:
-        """Return the rows Z V' + mean, n x d, that the coordinates stand for."""
-        Z = checked_matrix(Z, self.n_components, name="Z", sparse=False)
+    def _reconstructed(self, Z: Matrix) -> FloatArray:
+        Z = np.asarray(checked_matrix(Z, self.n_components, name="Z", sparse=False))
         check_finite(Z, "Z")
-        rows: FloatArray = Z @ self.components + self.mean
+        rows: FloatArray = (Z * self.scale if self.is_whitened else Z) @ self.components + self.mean
         return rows
 
-    def erase(self, X: Matrix, *, dither: float | None = None, key: DitherKey = None) -> FloatArray:
-        """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
-
-        X, dither and key as in `embed`; sparse input comes out dense. Here dither is a share of the root of
-        the mean variance of a feature. A guarded model hides groups in its k scores only, so it returns the
-        rows that these stand for, with a warning.
-        """
-        if self.is_guarded:
-            warnings.warn(
-                f"a guarded model hides groups in its {self.n_components} scores only: erase returns the "
-                "rows that these stand for",
-                FairstreamWarning,
-                stacklevel=2,
-            )
-            return self.reconstruct(self.embed(X, dither=dither, key=key))
+    def _erased(self, X: Matrix, dither: float | None, key: DitherKey) -> FloatArray:
         dither = self.dither if dither is None else dither
         check_dither(dither)
         X, U = self._checked(X), self.unfair_basis.T
@@ -211,6 +258,33 @@ class FairSubspace(Storable):
             deviation = np.sqrt(self.total_variance / self.n_features)
             erased += dithering(X, np.full(self.n_features, dither * deviation), key).astype(erased.dtype)
         return erased
+
+    # As a Gaussian model ----------------------------------------------------------------------------
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean variance of the directions that the components leave, the nulled ones among them."""
+        return noise_variance(self.explained_variance, self.total_variance, self.n_rows, self.n_features)
+
+    def covariance(self) -> FloatArray:
+        """Return the covariance of the model, d x d: the components' variances, and noise elsewhere."""
+        return covariance(*self._gaussian())
+
+    def precision(self) -> FloatArray:
+        """Return the inverse of `covariance`, d x d."""
+        return precision(*self._gaussian())
+
+    def score_samples(self, X: Matrix) -> FloatArray:
+        """Return the log-likelihood of every row of X, as an array (n,), in O(n d k)."""
+        model, X = self._gaussian(), self._checked(Given(X).rows)
+        scores = np.empty(X.shape[0])
+        for rows, values in _slices(X):
+            scores[rows] = log_likelihoods(values.astype(np.float64) - self.mean, *model)
+        return scores
+
+    def _gaussian(self) -> tuple[FloatArray, FloatArray, float]:
+        V, variances = self.components.astype(np.float64), self.explained_variance.astype(np.float64)
+        return V, variances, self.noise_variance
 
     # Files ------------------------------------------------------------------------------------------
 
@@ -341,10 +415,16 @@ class FairSubspace(Storable):
             row_marks=checked_marks(arrays["row_marks"]) if "row_marks" in arrays else None,
         )
 
-    def to_onnx(self, path: PathLike) -> None:
-        """Write `embed` as an ONNX model of two nodes, for other runtimes. Needs the `onnx` extra.
+    def to_onnx(self, path: PathLike, verb: str = "embed") -> None:
+        """Write `embed` or `erase` as an ONNX model of a few nodes, for other runtimes.
 
-        It adds no noise: a model with `dither` is written with a warning.
+        Parameters
+        ----------
+        path : path
+            Written atomically.
+        verb : {"embed", "erase"}
+            The input of the model is called "X", its output "embedding" (n, k) or "erased" (n, d). There is
+            no dither in it. Needs the extra `onnx`.
         """
         if self.dither:
             warnings.warn(
@@ -353,7 +433,35 @@ class FairSubspace(Storable):
                 FairstreamWarning,
                 stacklevel=2,
             )
-        write_onnx(path, self.mean, self.components)
+        if verb not in ("embed", "erase"):
+            raise ValueError(f"verb={verb!r} is not one of 'embed', 'erase'")
+        if verb == "embed":
+            write_embedding(path, self.mean, self.components / self.scale[:, None])
+        elif self.is_guarded:
+            write_reconstruction(path, self.mean, self.components)
+        else:
+            write_erasure(path, self.mean, self.unfair_basis)
+
+    def to_torch(self) -> Any:
+        """Return a torch module whose `forward` is `embed`, with `erase` and `reconstruct` beside it.
+
+        Its arrays are buffers, so a model can hold it and a state dict save it; gradients pass through. It
+        works along the last axis of tensors of any shape, and has no dither. Needs the extra `torch`.
+
+        Returns
+        -------
+        fairstream.files.torch_module.FairProjection
+        """
+        if self.dither:
+            warnings.warn(
+                f"the model is meant to be used with dither={self.dither:g}, which a torch module does not "
+                "add: its scores hide less without noise",
+                FairstreamWarning,
+                stacklevel=2,
+            )
+        from fairstream.files.torch_module import projection  # here, because it imports torch
+
+        return projection(self.mean, self.components, self.unfair_basis, self.scale, self.is_guarded)
 
     def _checked(self, X: Matrix) -> Matrix:
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
@@ -427,13 +535,21 @@ def _by_slices(
     """Check and map rows slice by slice, so that no second copy of X exists and X is read once."""
     if X.dtype in (np.float32, np.float64):
         dtype = X.dtype
-    result = np.empty((len(X), width), dtype=dtype)
-    step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
-    for start in range(0, len(X), step):
-        rows = np.asarray(X[start : start + step])
-        check_finite(rows)
-        result[start : start + step] = apply(rows.astype(dtype, copy=False))
+    result = np.empty((X.shape[0], width), dtype=dtype)
+    for rows, values in _slices(X):
+        result[rows] = apply(values.astype(dtype, copy=False))
     return result
+
+
+def _slices(X: Matrix) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield rows slice by slice, checked and dense."""
+    X = sp.csr_array(X) if sp.issparse(X) else X
+    step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
+    for start in range(0, X.shape[0], step):
+        rows = slice(start, start + step)
+        values = X[rows].toarray() if sp.issparse(X) else np.asarray(X[rows])
+        check_finite(values)
+        yield rows, values
 
 
 def _without(

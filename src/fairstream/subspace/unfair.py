@@ -18,7 +18,7 @@ from fairstream.linalg import FloatArray, fix_signs, orthonormalise, top_eigenpa
 from fairstream.linalg.eigen import leading_outside
 from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import GroupMoments
-from fairstream.subspace.choices import Choices, NUnfair
+from fairstream.subspace.choices import Choices, NUnfair, is_count
 
 GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
 
@@ -30,7 +30,7 @@ def unfair_basis(
     n_unfair: NUnfair = 1,
     constraint: str = "all",
     directions: str = "absolute",
-    n_components: int | None = None,
+    n_components: int | float | None = None,
     *,
     eigenpairs: GapEigenpairs | None = None,
 ) -> FloatArray:
@@ -214,7 +214,10 @@ def _absolute_columns(
 
 
 def _relative_columns(
-    moments: GroupMoments, wanted: Mapping[str, int], mean_columns: FloatArray, n_components: int | None
+    moments: GroupMoments,
+    wanted: Mapping[str, int],
+    mean_columns: FloatArray,
+    n_components: int | float | None,
 ) -> list[FloatArray]:
     """Return the directions of largest ratio, one at a time within the embedding that the earlier ones leave.
 
@@ -222,8 +225,11 @@ def _relative_columns(
     nulling more never brings one back. All of them lie in one window, the leading directions outside the mean
     gaps: a direction nulled within the window leaves the next embedding within it.
     """
-    if n_components is None:
-        raise ValueError('directions="relative" looks inside the leading components: give n_components')
+    if not is_count(n_components, least=1):
+        raise ValueError(
+            f'directions="relative" looks inside the leading components, n_components={n_components}: '
+            "give n_components as a whole number"
+        )
     pairs = [pair for pair in moments.comparisons() if wanted[pair[0]] > 0]
     mean_basis = orthonormalise(mean_columns)
     room = moments.n_features - mean_basis.shape[1]

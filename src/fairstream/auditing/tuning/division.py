@@ -1,13 +1,13 @@
 """The rows that tuning fits on, judges by and confirms with: three parts that share no row.
 
-Rows are divided by a hash of their values, so equal rows stay together and the order of the data does not
-matter.
+Rows are divided by a hash of their number, not of their values: equal rows come into different parts, as
+attackers know rows equal to those they attack. Keeping them together would understate what leaks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fairstream.auditing.rows import open_rows
 from fairstream.data.blocks import Block, BlockSource, take_rows
-from fairstream.data.fingerprints import row_fingerprints, scrambled
+from fairstream.data.fingerprints import scrambled
 from fairstream.data.schema import Schema
 from fairstream.estimators.learner import working_dtype
 from fairstream.estimators.pca import FairStreamingPCA
@@ -62,9 +62,10 @@ def divided(data: Any, sensitive_features: Any, y: Any, sample: int) -> Division
     source = open_rows(data, sensitive_features, y)
     moments: GroupMoments | None = None
     parts = {name: RowSample(sample) for name in PARTS if name != "fit"}
-    numbers = _TargetNumbers()
+    numbers, start = _TargetNumbers(), 0
     for block in source:
-        for name, part in _parts_of(block):
+        place, start = row_places(start, block.n_rows), start + block.n_rows
+        for name, part in _parts_of(block, place):
             target = numbers(part.target)
             if name != "fit":
                 parts[name].update(part.X, part.groups, None, target)
@@ -81,9 +82,10 @@ def divided(data: Any, sensitive_features: Any, y: Any, sample: int) -> Division
     return Division(moments, rows, held >= _row_count(source, moments, rows))
 
 
-def row_places(X: Any) -> NDArray[np.intp]:
-    """Return the part that every row belongs to, by number."""
-    uniform = scrambled(row_fingerprints(X, _SPLIT_KEY)).astype(np.float64) / 2.0**64
+def row_places(first: int, n_rows: int) -> NDArray[np.intp]:
+    """Return the part, by number, of so many rows from the first one on."""
+    keys = scrambled(np.arange(first, first + n_rows, dtype=np.uint64) ^ np.uint64(_SPLIT_KEY))
+    uniform = keys.astype(np.float64) / 2.0**64
     return np.searchsorted(np.cumsum([*PARTS.values()])[:-1], uniform, side="right")
 
 
@@ -96,13 +98,17 @@ def _divided_sample(moments: GroupMoments) -> Division:
     if moments.sample is None or not len(moments.sample):
         raise ValueError("the moments hold no sample of rows: collect them with sample=30000 or so")
     rows = moments.sample.rows()
-    place = row_places(rows.X)
-    parts = {name: rows.taken(np.flatnonzero(place == number)) for number, name in enumerate(PARTS)}
-    return Division(moments.with_sample_of(place == 0), parts, is_complete=False)
+    # A sampled row stands for all rows equal to it: they are divided one by one.
+    times = np.maximum(rows.weights.astype(np.intp), 1)
+    shares = np.random.default_rng(_SPLIT_KEY).multinomial(times, [*PARTS.values()])
+    parts = {}
+    for name, counts in zip(PARTS, shares.T, strict=True):
+        chosen = np.flatnonzero(counts)
+        parts[name] = replace(rows.taken(chosen), weights=counts[chosen].astype(np.float64))
+    return Division(moments.with_sample_of(shares[:, 0] > 0), parts, is_complete=False)
 
 
-def _parts_of(block: Block) -> Iterator[tuple[str, Block]]:
-    place = row_places(block.X)
+def _parts_of(block: Block, place: NDArray[np.intp]) -> Iterator[tuple[str, Block]]:
     for number, name in enumerate(PARTS):
         rows = np.flatnonzero(place == number)
         if rows.size:

@@ -8,8 +8,8 @@ from typing import Any
 from fairstream.data.dask_collections import named_errors
 from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.progress import Progress
+from fairstream.estimators.base import FairEstimator
 from fairstream.estimators.learner import Learner
-from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.streaming.checkpoint import Keeper, Standing, environment_of
 from fairstream.streaming.dask.clients import check_installed, connected, explained_failures
 from fairstream.streaming.dask.partitioning import Partitioned, cut, opened
@@ -22,7 +22,7 @@ from fairstream.streaming.dask.schema import SharedSchema, shared_schema
 
 def learned_on_cluster(
     source: Any,
-    estimator: FairStreamingPCA,
+    estimator: FairEstimator,
     client: Any,
     partition_rows: int | None,
     keeper: Keeper | None,
@@ -44,6 +44,7 @@ def learned_on_cluster(
     with connected(client) as running:
         with explained_failures(running, "before the first partition was read"):
             data, schema = shared_schema(running, data)
+            schema = schema.intersected(estimator.intersections)
         estimator.check_source(schema)
         standing = Standing() if keeper is None else _resumed(keeper, data, schema)
         fit = ClusterFit(running, estimator, data, schema, standing, keeper, progress)
@@ -89,7 +90,7 @@ def _merged_moments(fit: ClusterFit) -> Learner:
 
 
 def _summarise(
-    part: Part, index: int, schema: SharedSchema, estimator: FairStreamingPCA, inputs: Any
+    part: Part, index: int, schema: SharedSchema, estimator: FairEstimator, inputs: Any
 ) -> tuple[int, Learner]:
     """Return the number of rows of one part, and what is learned from them."""
     learner = estimator.empty_learner(schema.head.X, schema.head.groups or None)

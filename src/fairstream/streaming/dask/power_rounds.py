@@ -27,7 +27,7 @@ def power_rounds(fit: ClusterFit) -> Learner:
     if fit.schema.head.weights is not None:
         raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
     standing, rounds = fit.standing, _Rounds(fit.client, fit.data, fit.schema)
-    whole = reads_whole_steps(fit.estimator.get_params(deep=False))
+    whole = reads_whole_steps(fit.estimator.settings())
     with fit.failures("before the first power step"):
         head = rounds.head()
         ranges = None if whole else _RowRanges(fit.data.parts, rounds.row_counts())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairstream.data.progress import Progress
-from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.estimators.base import FairEstimator
 from fairstream.streaming.checkpoint import Keeper, Standing
 from fairstream.streaming.dask.clients import explained_failures
 from fairstream.streaming.dask.partitioning import Partitioned
@@ -20,7 +20,7 @@ class ClusterFit:
     """The fit of an estimator on partitioned data, with its checkpoints and its progress if there are any."""
 
     client: Any
-    estimator: FairStreamingPCA
+    estimator: FairEstimator
     data: Partitioned
     schema: SharedSchema
     standing: Standing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import cut_block
 from fairstream.data.dask_collections import categories_of, named_errors, united, with_categories
+from fairstream.data.intersections import with_intersections
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
 from fairstream.estimators.learner import working_dtype
@@ -29,6 +30,11 @@ class SharedSchema:
     head: Block  # no row of it, only its types and groups
     columns: Schema
     first_rows: Mapping[str, Any]  # a digest of a few of them
+    intersections: Any = None  # attributes to combine, as the estimator names them
+
+    def intersected(self, intersections: Any) -> SharedSchema:
+        """Return a schema whose blocks have the groups of these intersections too."""
+        return replace(self, head=_with_groups(self.head, intersections), intersections=intersections)
 
     @property
     def n_features(self) -> int:
@@ -73,8 +79,16 @@ class SharedSchema:
         """Yield the blocks of a part that hold rows, after checking them (on a worker)."""
         for block in part.open(tuple(inputs), self.columns.encoding) or ():
             if block.n_rows:
+                block = _with_groups(block, self.intersections)
                 self.check(block)
                 yield block
+
+
+def _with_groups(block: Block, intersections: Any) -> Block:
+    """Return a block with the groups of intersections, if there are any."""
+    if intersections is None:
+        return block
+    return replace(block, groups=with_intersections(block.groups, intersections) or {})
 
 
 def shared_schema(client: Any, data: Partitioned) -> tuple[Partitioned, SharedSchema]:

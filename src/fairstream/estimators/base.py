@@ -1,0 +1,454 @@
+"""FairEstimator: what every estimator learns with, keeps and writes; what it does with rows is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fairstream.data.alignment import paired
+from fairstream.data.blocks import BlockSource, Matrix, take_rows
+from fairstream.data.cutting import default_block_size, row_ranges
+from fairstream.data.frames import check_numbers, column_names, take_out, without
+from fairstream.data.given import Given
+from fairstream.data.groups import Groups, encode_groups
+from fairstream.data.intersections import IntersectedSource, intersection_names, with_intersections
+from fairstream.data.matrices import check_matrix
+from fairstream.data.schema import Schema
+from fairstream.data.small_groups import row_level_caution, warn_of_row_level
+from fairstream.data.tensors import TensorRows
+from fairstream.estimators.learner import (
+    Learner,
+    check_parameters,
+    learner_from_state,
+    new_learner,
+    reads_whole_steps,
+)
+from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, write_file
+from fairstream.linalg import FloatArray
+from fairstream.moments import GroupMoments
+from fairstream.power import FairPowerMethod
+from fairstream.subspace.choices import Choices, choice_names
+from fairstream.subspace.model import FairSubspace
+
+
+class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[misc]
+    """A scikit-learn estimator around a `Learner`: it learns, solves on first use, saves and resumes.
+
+    Subclasses have the parameters, and `transform`. What a learner and `Choices` ask for and a subclass has
+    no parameter for is in its `fixed`.
+    """
+
+    fixed: ClassVar[Mapping[str, Any]] = {}
+
+    sensitive_columns: str | Sequence[str] | None
+    intersections: Sequence[Sequence[str]] | None
+    min_group_size: int
+    dither: float
+    dither_key: PathLike | None
+    random_state: Any
+
+    _learner: Learner
+    _subspace: FairSubspace | None
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
+    __metadata_request__partial_fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
+
+    def settings(self) -> dict[str, Any]:
+        """Return everything that a learner and `Choices` ask for: the parameters, and what is fixed."""
+        return {**self.fixed, **self.get_params(deep=False)}
+
+    # Learning ---------------------------------------------------------------------------------------
+
+    def fit(
+        self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn from all rows of X, forgetting what was learned before.
+
+        Parameters
+        ----------
+        X : array, frame, tensor or sparse matrix (n, d)
+        y : array (n,), optional
+            A target to keep with `keep_target`: numbers or booleans, or two classes. Otherwise ignored.
+        sensitive_features : list, array, Series, frame or dict
+            One label per row for one attribute or several; unknown labels (None, NaN) count for the total
+            only. Required unless `sensitive_columns` names columns of X or `constraint` is "none". If X and
+            the labels both have a pandas index, labels in another order are brought into that of X, and
+            indexes that do not match raise.
+        sample_weight : array (n,), optional
+            Non-negative; an integer weight equals repetition. A Series is paired like the labels.
+
+        Returns
+        -------
+        FairStreamingPCA
+            Itself. A rejected call leaves it as it was.
+        """
+        with self._unchanged_on_error():
+            X, groups, sample_weight = self._checked_rows(X, sensitive_features, sample_weight, reset=True)
+            learner = self.new_learner(X, groups)
+            _learn(learner, X, groups, sample_weight, self._target(y, X))
+            self.adopt(learner, solve=True)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn from one more block of any number of rows, all of them or none. Parameters as in `fit`."""
+        with self._unchanged_on_error():
+            started, parameters = self.__sklearn_is_fitted__(), self.settings()
+            check_parameters(parameters)
+            if reads_whole_steps(parameters):
+                raise ValueError(
+                    "step_rows=None reads the whole data in every step: use fit, or give step_rows=(b, B)"
+                )
+            X, groups, sample_weight = self._checked_rows(
+                X, sensitive_features, sample_weight, reset=not started
+            )
+            learner = self.learner_.copy() if started else self.new_learner(X, groups)
+            self._check_labelled(learner, groups)
+            for part in _parts(X, groups, sample_weight, self._target(y, X)):
+                learner.update(*part)
+            self._learner, self._subspace = learner, None
+        return self
+
+    def resolve(self, **changes: Any) -> Self:
+        """Return a new fitted estimator from the same moments, with some choices changed. No data needed.
+
+        Parameters
+        ----------
+        **changes
+            Any field of `Choices`: `n_components`, `n_unfair`, `constraint`, `directions`, ...
+
+        Examples
+        --------
+        >>> from fairstream import FairStreamingPCA
+        >>> rng = np.random.default_rng(0)
+        >>> X, sex = rng.normal(size=(300, 8)), rng.integers(0, 2, 300)
+        >>> pca = FairStreamingPCA(n_components=3).fit(X, sensitive_features=sex)
+        >>> pca.resolve(n_components=2, n_unfair=4).unfair_basis_.shape
+        (5, 8)
+        """
+        self.moments_  # noqa: B018  an error if there are none
+        wrong = [name for name in changes if name not in choice_names()]
+        if wrong:
+            raise ValueError(f"resolve cannot change {wrong}: it takes {', '.join(choice_names())}")
+        other: Self = clone(self).set_params(**changes)
+        return other.adopt(self.learner_.copy(), solve=True)
+
+    # Using ------------------------------------------------------------------------------------------
+
+    def erase(self, X: Any, *, axis: int | None = None) -> Any:
+        """Return X, n x d, without its part in the unfair subspace, with `dither` if that is set.
+
+        A guarded model has no such part: what comes back are the rows that its k scores stand for.
+
+        Parameters
+        ----------
+        X : array, frame, tensor or sparse matrix (n, d)
+        axis : int, optional
+            The axis of an array or tensor that holds the features, if it has not two axes.
+
+        Returns
+        -------
+        array, frame or tensor
+            The kind that X is: a frame with its index and columns, a tensor on its device and of its type.
+        """
+        check_is_fitted(self)
+        given = self._given(X, axis)
+        return given.back(self.subspace_.erase(self._checked(given.rows), **self._dither()))
+
+    # Files ------------------------------------------------------------------------------------------
+
+    def save(self, path: PathLike, *, with_sample: bool = False) -> None:
+        """Write to a file that `fairstream.load` reads back; warns if it holds the moments of few rows.
+
+        Parameters
+        ----------
+        path : path
+        with_sample : bool
+            Write the sampled rows too: the file then holds row-level data. Without them a guarded estimator
+            cannot be solved again; save `subspace_` instead, which holds no row.
+        """
+        learner = self.learner_
+        warn_of_row_level(learner.group_counts, learner.n_rows, self.min_group_size)
+        write_file(path, self.kind, *self.to_state(with_sample=with_sample))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the parameters and the figures of what was learned that a reader wants first."""
+        learner = self.learner_
+        caution = row_level_caution(learner.group_counts, learner.n_rows, self.min_group_size)
+        return {"parameters": self.get_params(deep=False), **learner.describe(), "caution": caution}
+
+    def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return parameters and what was learned, as JSON values and arrays (not copied).
+
+        A subspace is not part of it: it is solved again after loading. Sampled rows are, if told to.
+        """
+        if self.settings()["guard"] and not with_sample:
+            raise ValueError(
+                "a guarded estimator is solved from sampled rows, which a file holds only if told to: save "
+                "subspace_, which holds no row, or pass with_sample=True"
+            )
+        seed = self.random_state
+        if seed is not None and not isinstance(seed, int | np.integer):
+            raise ValueError(
+                f"random_state is a {type(seed).__name__}, which a file cannot hold: set an int, or None"
+            )
+        learned, arrays = self.learner_.to_state(with_sample=with_sample)
+        names = getattr(self, "feature_names_in_", None)
+        header = {
+            "parameters": self.get_params(deep=False),
+            "feature_names_in": None if names is None else [*map(str, names)],
+        }
+        return header | learned, arrays
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        """Return the estimator that `to_state` described; `partial_fit` resumes exactly where it was."""
+        # JSON knows no tuples: (b, B) comes back as a list. Files of before 0.2 call step_rows block_size.
+        parameters: dict[str, Any] = {
+            "step_rows" if name == "block_size" else name: tuple(value) if isinstance(value, list) else value
+            for name, value in header["parameters"].items()
+        }
+        estimator, names = cls(**parameters), header["feature_names_in"]
+        learner = estimator.stored_learner(header, arrays)
+        checked(names is None or len(names) == learner.n_features, "feature names and features")
+        # Files of before there was a schema have its parts here.
+        names = None if names is None else tuple(map(str, names))
+        learner.schema = learner.schema.filled(Schema(names, header.get("encoding")))
+        return estimator.adopt(learner)
+
+    # What was learned -------------------------------------------------------------------------------
+
+    @property
+    def subspace_(self) -> FairSubspace:
+        """The frozen result; solved on first use after `partial_fit`."""
+        learner = self.learner_
+        if self._subspace is None:
+            self._subspace = learner.subspace(Choices.of(self.settings()))
+        return self._subspace
+
+    @property
+    def learner_(self) -> Learner:
+        """What took in the rows."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet: call fit or partial_fit first"
+            )
+        return self._learner
+
+    @property
+    def moments_(self) -> GroupMoments:
+        """The summary that everything else is solved from."""
+        return self.learner_.moments
+
+    @property
+    def power_(self) -> FairPowerMethod:
+        """The power method and where it stands."""
+        return self.learner_.power
+
+    @property
+    def phase_(self) -> str:
+        """Where the power method is: "unfair" until the unfair basis is known, then "components"."""
+        return self.learner_.phase
+
+    @property
+    def unfair_basis_(self) -> FloatArray:
+        """Nulled directions, m' x d."""
+        return self.subspace_.unfair_basis
+
+    @property
+    def mean_(self) -> FloatArray:
+        """Mean of all rows."""
+        return self.subspace_.mean
+
+    @property
+    def group_counts_(self) -> Mapping[str, Mapping[Hashable, int | float]]:
+        """Rows per attribute and group."""
+        return self.subspace_.group_counts
+
+    @property
+    def group_means_(self) -> Mapping[str, Mapping[Hashable, FloatArray]]:
+        """Mean per attribute and group."""
+        return self.subspace_.group_means
+
+    @property
+    def n_samples_seen_(self) -> int | float:
+        """Rows seen, or the sum of their weights."""
+        return self.learner_.n_rows
+
+    @property
+    def solver_(self) -> str:
+        """The solver that "auto" came to."""
+        return self.learner_.solver
+
+    # Learners, for whoever reads the rows in the estimator's place ----------------------------------
+
+    def new_learner(self, X: Matrix, groups: Groups | None) -> Learner:
+        """Return an empty learner for rows like these, and with their names; refuse missing groups."""
+        learner = self.empty_learner(X, groups)
+        self._check_labelled(learner, groups)
+        names = getattr(self, "feature_names_in_", None)
+        learner.schema = Schema(None if names is None else tuple(names))
+        return learner
+
+    def empty_learner(self, X: Matrix, groups: Groups | None) -> Learner:
+        """Return an empty learner for rows like these, after checking the parameters."""
+        return new_learner(self.settings(), X, groups)
+
+    def stored_learner(self, header: Header, arrays: Arrays) -> Learner:
+        """Return the learner that a file of this estimator describes."""
+        return learner_from_state(header, arrays)
+
+    def adopt(self, learner: Learner, *, solve: bool = False, subspace: FairSubspace | None = None) -> Self:
+        """Take over a learner in place of what was learned before, and its subspace if that is known.
+
+        With `solve` the subspace is solved at once; a solver that refuses leaves the estimator as it was.
+        """
+        with self._unchanged_on_error():
+            self.n_features_in_ = learner.n_features
+            self.__dict__.pop("feature_names_in_", None)
+            if learner.schema.feature_names is not None:
+                self.feature_names_in_ = np.array(learner.schema.feature_names, dtype=object)
+            self._learner, self._subspace = learner, subspace
+            if solve:
+                self.subspace_  # noqa: B018
+        return self
+
+    def roles(self) -> dict[str, Any]:
+        """Return the options of `open_source` that the parameters imply, for data that is not open yet."""
+        named = self.sensitive_columns
+        return {} if named is None else {"sensitive_features": column_names(named, "sensitive_columns")}
+
+    def with_intersections(self, source: BlockSource) -> BlockSource:
+        """Return a source whose blocks have the groups of `intersections` too."""
+        if self.intersections is None:
+            return source
+        intersection_names(self.intersections)
+        return IntersectedSource(source, self.intersections)
+
+    def check_source(self, source: Any) -> None:
+        """Refuse a source that this estimator is not for."""
+
+    # Inside -----------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_learner")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _given(self, X: Any, axis: int | None = None) -> Given:
+        """Return what was passed, without its sensitive columns."""
+        named = self.sensitive_columns
+        return Given(X if named is None else without(X, column_names(named, "sensitive_columns")), axis)
+
+    def _checked(self, X: Any, *, reset: bool = False) -> Any:
+        """Return features as scikit-learn checks them, a frame as an array."""
+        check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
+        check_numbers(X)  # before scikit-learn, which names no column
+        # Rows that are fetched block by block are checked block by block.
+        options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
+        options = {"skip_check_array": True} if isinstance(X, TensorRows) else options
+        rows = validate_data(self, X, reset=reset, **options)
+        # Of a frame with nullable columns older versions make objects.
+        return rows.astype(np.float64) if rows.dtype == object else rows
+
+    def _wraps_output(self) -> bool:
+        """Whether scikit-learn turns what `transform` returns into a frame, as `set_output` told it to."""
+        own = getattr(self, "_sklearn_output_config", {}).get("transform")
+        return (own or get_config()["transform_output"]) != "default"
+
+    def _dither(self) -> dict[str, Any]:
+        return {"dither": self.dither, "key": self.dither_key}
+
+    def _target(self, y: Any, X: Matrix) -> NDArray[np.float64] | None:
+        """Return the target as numbers, None unless it is to be kept."""
+        if not self.settings()["keep_target"] or y is None:
+            return None
+        values = np.asarray(paired(y, X, "y"))
+        if values.shape != (X.shape[0],):
+            raise ValueError(f"y has shape {values.shape}, X has {X.shape[0]} rows: pass one value per row")
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"y has dtype {values.dtype}: pass numbers or booleans, such as y == 'yes'")
+        return values.astype(np.float64)
+
+    def _checked_rows(
+        self, X: Any, sensitive_features: Any, sample_weight: Any, *, reset: bool
+    ) -> tuple[Any, Groups | None, Any]:
+        """Return features, encoded groups and weights, in the same order."""
+        sensitive_features = paired(sensitive_features, X)
+        sample_weight = paired(sample_weight, X, "sample_weight")
+        if self.sensitive_columns is not None:
+            if sensitive_features is not None:
+                raise ValueError(
+                    f"sensitive_features and sensitive_columns={self.sensitive_columns!r} are both given: "
+                    "leave one of them out"
+                )
+            names = column_names(self.sensitive_columns, "sensitive_columns")
+            X, sensitive_features = take_out(X, names, "sensitive_columns")
+        X = self._checked(Given(X).rows, reset=reset)
+        groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
+        return X, with_intersections(groups, self.intersections), sample_weight
+
+    def _check_labelled(self, learner: Learner, groups: Groups | None) -> None:
+        settings = self.settings()
+        compares = settings["constraint"] != "none" or settings["guard"]
+        if groups is None and learner.needs_groups and compares:
+            raise ValueError(
+                "sensitive_features is missing: pass one label per row and attribute, name columns of X in "
+                'sensitive_columns, or constraint="none" for ordinary streaming PCA'
+            )
+        named, known = self.sensitive_columns, [*(groups or ())]
+        for name in () if named is None else column_names(named, "sensitive_columns"):
+            if name not in known:
+                raise ValueError(
+                    f"sensitive_columns names {name!r}, the rows come with the attributes {known}: open the "
+                    "source with sensitive_features=sensitive_columns"
+                )
+
+
+def _learn(learner: Learner, X: Matrix, groups: Groups | None, sample_weight: Any, target: Any) -> None:
+    """Let a new learner take in all rows, a tensor's block by block."""
+    if not isinstance(X, TensorRows):
+        learner.fit(X, groups, sample_weight, target)
+        return
+    for _ in range(learner.passes):
+        for part in _parts(X, groups, sample_weight, target):
+            learner.update(*part)
+        learner.end_step()
+
+
+def _parts(X: Matrix, groups: Groups | None, sample_weight: Any, target: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with their groups, weights and targets: all of them, or a tensor's block by block."""
+    if not isinstance(X, TensorRows):
+        yield X, groups, sample_weight, target
+        return
+    weights = None if sample_weight is None else np.asarray(sample_weight)
+    size = default_block_size(X.shape[1] * X.dtype.itemsize)
+    for rows in (slice(start, stop) for start, stop in row_ranges(len(X), size)):
+        yield (
+            X[rows],
+            None if groups is None else take_rows(groups, rows),
+            None if weights is None else weights[rows],
+            None if target is None else target[rows],
+        )

@@ -1,0 +1,118 @@
+"""FairEraser: takes the unfair part out of the rows and leaves their columns. It holds no mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from sklearn.base import OneToOneFeatureMixin
+from sklearn.utils.validation import check_is_fitted
+
+from fairstream.data.frames import column_names
+from fairstream.data.small_groups import MIN_GROUP_SIZE
+from fairstream.estimators.base import FairEstimator
+from fairstream.files.format import PathLike, storable
+from fairstream.subspace.choices import NUnfair, Screen
+
+
+@storable
+class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
+    """Erases the directions in which sensitive groups differ, and keeps the columns of X.
+
+    For use before any model: what comes out has the columns, the names and the kind of what went in. Only
+    sensitive columns that are named in `sensitive_columns` are left out. `FairStreamingPCA.erase` does the
+    same with the same parameters, and also `directions="relative"`, which are those within some components.
+
+    Parameters
+    ----------
+    n_unfair : int or dict of str to int, default 1
+        m: directions of each second-moment gap to erase, for all attributes or per attribute.
+    constraint : {"all", "mean", "covariance"}, default "all"
+        Erase mean gaps, second-moment gaps, or both. ("none" erases nothing.)
+    solver, rank, step_rows, power_steps, on_empty_group, sensitive_columns, intersections, \
+    min_group_size, screen, dither, dither_key, random_state
+        As in `FairStreamingPCA`.
+
+    Attributes
+    ----------
+    unfair_basis_ : array (m', d)
+    mean_ : array (d,)
+    group_counts_ : dict, attribute -> label -> rows
+    group_means_ : dict, attribute -> label -> array (d,)
+    n_samples_seen_ : int
+    moments_, power_, phase_, subspace_, solver_, learner_
+        As in `FairStreamingPCA`; `subspace_` has a single component, which nothing here uses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> people = pd.DataFrame(rng.normal(size=(400, 3)), columns=["age", "income", "height"])
+    >>> people["sex"] = rng.choice(["f", "m"], 400)
+    >>> people["height"] += 2 * (people["sex"] == "m")
+    >>> erased = FairEraser(constraint="mean", sensitive_columns=["sex"]).fit_transform(people)
+    >>> [*erased]
+    ['age', 'income', 'height']
+    >>> means = erased.groupby(people["sex"]).mean()
+    >>> bool(np.allclose(means.loc["f"], means.loc["m"]))
+    True
+    """
+
+    kind: ClassVar[str] = "FairEraser"
+    fixed: ClassVar[Mapping[str, Any]] = {
+        "n_components": 1,
+        "guard": 0.0,
+        "keep_target": 0.0,
+        "guard_seed": 0,
+        "sample": None,
+        "directions": "absolute",  # others depend on the number of components
+        "whiten": False,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_unfair: NUnfair = 1,
+        constraint: str = "all",
+        solver: str = "auto",
+        rank: int | None = None,
+        step_rows: int | tuple[int, int] | None = None,
+        power_steps: int | tuple[int, int] = 10,
+        on_empty_group: str = "extend",
+        sensitive_columns: str | Sequence[str] | None = None,
+        intersections: Sequence[Sequence[str]] | None = None,
+        min_group_size: int = MIN_GROUP_SIZE,
+        screen: Screen = None,
+        dither: float = 0.0,
+        dither_key: PathLike | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_unfair = n_unfair
+        self.constraint = constraint
+        self.solver = solver
+        self.rank = rank
+        self.step_rows = step_rows
+        self.power_steps = power_steps
+        self.on_empty_group = on_empty_group
+        self.sensitive_columns = sensitive_columns
+        self.intersections = intersections
+        self.min_group_size = min_group_size
+        self.screen = screen
+        self.dither = dither
+        self.dither_key = dither_key
+        self.random_state = random_state
+
+    def transform(self, X: Any, *, axis: int | None = None) -> Any:
+        """Return X, n x d, without its unfair part; parameters and kind as in `erase`."""
+        check_is_fitted(self)
+        given = self._given(X, axis)
+        rows = self.subspace_.erase(self._checked(given.rows), **self._dither())
+        return rows if self._wraps_output() else given.back(rows)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the columns that come out: those that went in, without the sensitive ones."""
+        if input_features is not None and self.sensitive_columns is not None:
+            named = column_names(self.sensitive_columns, "sensitive_columns")
+            input_features = [name for name in input_features if name not in named]
+        return super().get_feature_names_out(input_features)
