@@ -71,3 +71,18 @@ def test_the_guard_reckons_with_the_dither_it_is_told_of():
     options = {"constraint": "none", "guard": 1.0}
     plain, dithered = (solve(moments, 2, dither=dither, **options) for dither in (0.0, 0.3))
     assert np.abs(plain.components - dithered.components).max() > 1e-6
+
+
+def test_twins_share_their_noise_unless_they_are_told_apart():
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    twins = np.repeat(X[:1], 3, axis=0)
+    alike, apart = model.embed(twins, key=KEY), model.embed(twins, key=KEY, ids=[5, 6, 5])
+    assert (alike == alike[0]).all()  # the control: the second is known by the first
+    assert (apart[0] == apart[2]).all()
+    assert (apart[0] != apart[1]).all()
+    again = model.embed(X[:1], key=KEY, ids=[6])
+    np.testing.assert_array_equal(again[0], apart[1])
+    for wrong in ([1, 2], [0.5, 1, 2], [1, 2, 2**60]):
+        with pytest.raises(ValueError, match=r"^ids has"):
+            model.embed(twins, key=KEY, ids=wrong)

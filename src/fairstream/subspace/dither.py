@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from fairstream.data.blocks import Matrix
@@ -69,6 +69,25 @@ def dithering(X: Matrix, deviations: FloatArray, key: DitherKey = None) -> Float
     """Return noise (n, k) of these deviations for the rows of X."""
     noise: FloatArray = keyed_noise(X, len(deviations), dither_key(key)) * deviations
     return noise
+
+
+def identities(ids: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Return whole numbers that say whose rows these are as rows of one column, for `dithering`.
+
+    Examples
+    --------
+    >>> identities([7, 8], 2).tolist()
+    [[7.0], [8.0]]
+    """
+    numbers = np.asarray(ids)
+    if numbers.shape != (n_rows,) or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"ids has shape {numbers.shape} and type {numbers.dtype}, X has {n_rows} rows: pass one whole "
+            "number per row"
+        )
+    if numbers.size and max(abs(int(numbers.min())), int(numbers.max())) >= 2**53:
+        raise ValueError("ids has numbers from 2**53 on, which would be confused: number the people anew")
+    return numbers.astype(np.float64)[:, None]
 
 
 def keyed_noise(X: Matrix, n_columns: int, key: bytes) -> FloatArray:

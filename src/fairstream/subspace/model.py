@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.given import Given
@@ -35,7 +35,7 @@ from fairstream.files.format import (
 )
 from fairstream.files.onnx import write_embedding, write_erasure, write_reconstruction
 from fairstream.linalg import FloatArray, is_finite
-from fairstream.subspace.dither import DitherKey, check_dither, dithering
+from fairstream.subspace.dither import DitherKey, check_dither, dithering, identities
 from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
 
 _SLICE_BYTES = 16_000_000
@@ -164,7 +164,13 @@ class FairSubspace(Storable):
         return np.maximum(np.sqrt(self.explained_variance), np.finfo(self.explained_variance.dtype).eps)
 
     def embed(
-        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+        self,
+        X: Matrix,
+        *,
+        axis: int | None = None,
+        dither: float | None = None,
+        key: DitherKey = None,
+        ids: ArrayLike | None = None,
     ) -> Any:
         """Return the fair coordinates (X - mean) V, n x k, of unit variance if the model whitens.
 
@@ -181,6 +187,10 @@ class FairSubspace(Storable):
         key : bytes or path, optional
             Secret key of the noise, or a file that holds it; by default the environment variable
             FAIRSTREAM_DITHER_KEY.
+        ids : array (n,) of whole numbers, optional
+            Whose rows these are. Noise then depends on the number instead of the row's values: two people
+            with equal rows get different noise, so that knowing one tells nothing of the other, and the same
+            person gets the same noise in every table.
 
         Returns
         -------
@@ -188,7 +198,7 @@ class FairSubspace(Storable):
             The kind that X is. Float32 and float64 keep their type, and so do all floats of a tensor.
         """
         given = Given(X, axis)
-        return given.back(self._embedded(given.rows, dither, key), self.component_names)
+        return given.back(self._embedded(given.rows, dither, key, ids), self.component_names)
 
     def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
         """Return the rows Z V' + mean, n x d, that the coordinates stand for, as the kind that Z is."""
@@ -221,7 +231,9 @@ class FairSubspace(Storable):
         """Names of the columns of an embedding."""
         return tuple(f"component_{j}" for j in range(self.n_components))
 
-    def _embedded(self, X: Matrix, dither: float | None, key: DitherKey) -> FloatArray:
+    def _embedded(
+        self, X: Matrix, dither: float | None, key: DitherKey, ids: ArrayLike | None = None
+    ) -> FloatArray:
         dither = self.dither if dither is None else dither
         check_dither(dither)
         X, V = self._checked(X), self.components.T
@@ -230,7 +242,8 @@ class FairSubspace(Storable):
         else:
             Z = _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
         if dither:
-            Z += dithering(X, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
+            rows = X if ids is None else identities(ids, X.shape[0])
+            Z += dithering(rows, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
         if self.is_whitened:
             Z /= self.scale.astype(Z.dtype)
         return Z

@@ -126,7 +126,12 @@ def tune(
     verdicts = {}
     if limit is not None:
         verdicts = {
-            name: verdict(result, limit, confidence=confidence, accept_rising=division.is_complete)
+            name: verdict(
+                result,
+                limit,
+                confidence=confidence,
+                accept_rising=division.is_complete and result.strongest.n_rows >= result.n_fit,
+            )
             for name, result in attacks.items()
         }
     estimator = _fitted(division.moments, subspace, dither, sample)
