@@ -19,7 +19,7 @@ from fairstream.baselines.base import (
 )
 from fairstream.baselines.fantope import penalised_projection, symmetric
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError, missing_extra
-from fairstream.linalg import eigh, fix_signs, top_eigenvectors
+from fairstream.linalg import eigh, fix_signs, lapack, top_eigenvectors
 
 _NO_ROOM = 1e-30  # a bound on the mean gap, relative to it, that leaves nothing beside rounding
 
@@ -168,7 +168,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         length = float(np.linalg.norm(gap))
         if length <= self.delta:
             return np.eye(len(gap)), None  # P <= I keeps the bound by itself
-        others = scipy.linalg.null_space(gap[None, :])
+        others = lapack(scipy.linalg.null_space, gap[None, :])
         bound = (self.delta / length) ** 2
         if bound < _NO_ROOM:
             return others, None

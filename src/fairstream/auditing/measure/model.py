@@ -26,6 +26,7 @@ from fairstream.auditing.report import (
 from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import codes_among
 from fairstream.data.blocks import Block
+from fairstream.linalg import lapack
 from fairstream.linalg.kernels import median_squared_distance
 
 FloatArray = NDArray[np.floating[Any]]
@@ -111,7 +112,7 @@ def raw_control(attribute: str, setting: Setting) -> RawControl:
     """Probe the rows as they are; very wide rows by their leading directions."""
     X = np.asarray(setting.survey.sample.X, dtype=float)
     if X.shape[1] > RAW_FEATURES:
-        left, singular, _ = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+        left, singular, _ = lapack(np.linalg.svd, X - X.mean(axis=0), full_matrices=False)
         X = left[:, :RAW_FEATURES] * singular[:RAW_FEATURES]
     return RawControl(attribute, X.shape[1], _probed(X, setting.codes[attribute], setting.options))
 
