@@ -59,6 +59,9 @@ class CentredRows(Protocol):
     def squares(self) -> float:
         """Return the sum of all squares of R."""
 
+    def row_squares(self) -> FloatArray:
+        """Return the sum of squares of every row of R."""
+
     def in_double(self) -> CentredRows:
         """Return the same rows for products in float64."""
 
@@ -149,12 +152,15 @@ class DenseRows:
         add_product(out.T, self.R.T, T.T)
 
     def squares(self) -> float:
+        return float(self.row_squares().sum(dtype=np.float64))
+
+    def row_squares(self) -> FloatArray:
         R = self.R
         parts = in_threads(
-            lambda rows: float(np.einsum("ij,ij->i", R[rows], R[rows]).sum(dtype=np.float64)),
+            lambda rows: np.einsum("ij,ij->i", R[rows], R[rows]),
             shares(len(R), R.size),
         )
-        return sum(parts)
+        return np.concatenate(parts)
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         R = self.R[rows]
@@ -259,10 +265,17 @@ class SparseRows:
             self._add_used(T[part], out[part])
 
     def squares(self) -> float:
-        data, shift = self.entries.data, float(self.origin @ self.origin)
-        along_origin = self.entries @ self.origin[self.used]
-        size = float(data @ data - 2 * (self.scale @ along_origin) + (self.scale @ self.scale) * shift)
-        return size + float(np.einsum("ij,ij->", self.centred, self.centred))
+        return float(self.row_squares().sum())
+
+    def row_squares(self) -> FloatArray:
+        e, shift = self.entries, float(self.origin @ self.origin)
+        own = np.bincount(np.repeat(np.arange(e.shape[0]), np.diff(e.indptr)), e.data**2, e.shape[0])
+        size = own + self.scale**2 * shift
+        squares = size - 2 * self.scale * (e @ self.origin[self.used])
+        # A row that is the origin leaves rounding alone.
+        squares[squares <= 64 * np.finfo(np.float64).eps * size] = 0
+        answer: FloatArray = squares + np.einsum("ij,ij->i", self.centred, self.centred)
+        return answer
 
     def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
         """Add T R in the columns that have entries, the origin taken off in float64."""
