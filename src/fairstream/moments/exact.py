@@ -20,6 +20,7 @@ class ExactScatter:
         self.cores = np.zeros((1, n_features, n_features))
 
     lost: float = 0.0
+    rows_wait: bool = False
     _owned = False  # whether nobody else holds the cores, so that they may be written to
 
     def draft(self) -> ExactScatter:

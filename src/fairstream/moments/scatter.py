@@ -43,6 +43,10 @@ class Scatter(Protocol):
     def absorb(self, new: Increment, partition: list[list[int]]) -> FloatArray:
         """Take in new rows; `partition` lists the slots of each attribute. Returns the slots' new means."""
 
+    @property
+    def rows_wait(self) -> bool:
+        """Whether rows wait to be taken in."""
+
     def settled(self) -> Self:
         """Return the same with no row waiting to be taken in; what is read of a scatter is read of this."""
 

@@ -162,6 +162,11 @@ class SketchedScatter:
             self.energy = self.energy + self._waiting_energy
             self._waiting, self._waiting_energy = (), np.zeros_like(self.energy)
 
+    @property
+    def rows_wait(self) -> bool:
+        """Whether rows wait to be taken in."""
+        return bool(self._waiting)
+
     def settled(self) -> SketchedScatter:
         """Return the same with no row waiting."""
         if not self._waiting:

@@ -363,6 +363,11 @@ class GroupMoments(Storable):
         return self._sample
 
     @property
+    def rows_wait(self) -> bool:
+        """Whether a sketch keeps a few rows until a step with them pays; a file or pickle takes them in."""
+        return self._scatter.rows_wait
+
+    @property
     def lost_energy(self) -> float:
         """Share of the total variance outside the sketch's basis; 0 for exact moments."""
         return self._scatter.lost

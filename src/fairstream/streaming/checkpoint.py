@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,14 +38,18 @@ class Standing:
         Rows it was learned from.
     done : int
         On a cluster, the partitions or power steps behind it.
-    digest : callable
-        Returns what is known of the rows, to compare with when the fit is resumed.
+    digest : dict, optional
+        What is known of the rows, to compare with when the fit is resumed.
     """
 
     learner: Any = None
     rows: int = 0
     done: int = 0
-    digest: Callable[[], Mapping[str, Any] | None] = lambda: None
+    digest: Mapping[str, Any] | None = None
+
+    def reach(self, learner: Any, rows: int, digest: Mapping[str, Any]) -> None:
+        """Note that a learner has learned from so many rows."""
+        self.learner, self.rows, self.digest = learner, rows, digest
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ class Keeper:
             return
         half = clone(self._estimator).adopt(standing.learner)
         progress = {**self._cut, "done": standing.done} if self._cut else {}
-        self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest())
+        self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest)
         self._saved, self._saved_at = (standing.rows, standing.done), time.monotonic()
 
     def _check_same_fit(self, found: Checkpoint, source: Any) -> None:

@@ -227,25 +227,28 @@ def _learned_with_checkpoints(
     digest = RowDigest()
     found = keeper.begin(source, environment_of(source))
     standing = Standing() if found is None else found.standing
-    standing.digest = digest.to_json
     if found is not None:
         standing.learner.schema = standing.learner.schema.filled(Schema.of(source))
     with keeper.keeping(standing) as pending:
         blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
+        learner: Learner | None = standing.learner
+        rows = standing.rows
         for block, rows in blocks:
-            standing.learner = standing.learner or _started(source, estimator.new_learner, block)
-            standing.learner.update(block.X, block.groups or None, block.weights)
+            learner = learner or _started(source, estimator.new_learner, block)
+            learner.update(block.X, block.groups or None, block.weights)
             digest.update(block)
-            standing.rows = rows
+            if learner.is_settled:  # else a file would change what comes later: the rows since are read again
+                standing.reach(learner.copy(), rows, digest.to_json())
+                keeper.write_if_due(standing)
             if progress is not None:
                 progress(rows, source.n_rows)
-            keeper.write_if_due(standing)
             if pending.number is not None:
                 raise Stopped
-    if standing.learner is None:
+        if learner is not None:
+            standing.reach(learner, rows, digest.to_json())
+    if learner is None:
         raise ValueError(NO_ROWS)
-    learned: Learner = standing.learner
-    return learned
+    return learner
 
 
 def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
