@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -311,6 +313,81 @@ def test_one_row_at_a_time_through_the_sketch(rng):
     assert moments.total_variance == pytest.approx(X.var(axis=0).sum())
     leading = np.linalg.eigvalsh(np.cov(X.T, ddof=0))[::-1][:5]
     assert np.allclose(top_eigenpairs(moments.covariance(), 5)[0], leading, rtol=0.03)
+
+
+def few_rows(rng, n=37, d=60):
+    X = rng.normal(size=(n, d)) * np.arange(1, d + 1) ** -1.0
+    return X, rng.integers(0, 2, n)
+
+
+def in_pieces(X, sex, rank, size, between=lambda moments: None):
+    moments = GroupMoments(X.shape[1], rank)
+    for start in range(0, len(X), size):
+        moments.update(X[start : start + size], sex[start : start + size])
+        between(moments)
+    return moments
+
+
+def test_reading_while_rows_wait_changes_nothing_that_comes_later(rng):
+    X, sex = few_rows(rng)
+    waited = []
+
+    def read(moments):
+        waited.append(moments.rows_wait)
+        moments.lost_energy, moments.covariance().trace(), moments.copy().update(X[:1], sex[:1])
+        if len(moments.groups["sensitive_feature_0"]) > 1:
+            solve(moments, 2, constraint="mean")
+
+    read_on, left_alone = in_pieces(X, sex, 20, 3, read), in_pieces(X, sex, 20, 3)
+    assert {*waited} == {True, False}
+    assert str(read_on.to_state()) == str(left_alone.to_state())
+    for name, array in read_on.to_state()[1].items():
+        assert array.tobytes() == left_alone.to_state()[1][name].tobytes()
+    # The control: a file takes the rows in for good, and later steps begin from there.
+    written = in_pieces(X, sex, 20, 3, GroupMoments.to_state)
+    assert written.to_state()[1]["basis"].tobytes() != left_alone.to_state()[1]["basis"].tobytes()
+
+
+def test_counts_means_and_traces_include_waiting_rows_at_once(rng):
+    X, sex = few_rows(rng, n=10)
+    moments = in_pieces(X, sex, 20, 1)
+    assert moments.rows_wait
+    assert moments.n_rows == 10
+    assert np.allclose(moments.mean(), X.mean(axis=0))
+    assert moments.total_variance == pytest.approx(X.var(axis=0).sum())
+    assert np.allclose(moments.covariance().to_dense(), np.cov(X.T, ddof=0))
+
+
+def test_waiting_rows_are_the_sketchs_own(rng):
+    X, sex = few_rows(rng, n=5)
+    moments, row = GroupMoments(60, 20), X[:1].copy()
+    moments.update(row, sex[:1])
+    row += 1e6
+    assert np.allclose(moments.update(X[1:], sex[1:]).covariance().to_dense(), np.cov(X.T, ddof=0))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_neither_a_file_nor_a_pickle_holds_waiting_rows(rng, form):
+    X, sex = few_rows(rng, n=10)
+    moments = GroupMoments(60, 20).update(form(X), sex)
+    assert moments.rows_wait
+    assert len(pickle.dumps(moments)) < len(pickle.dumps(in_pieces(X, sex, 20, 1))) + 2_000
+    assert not pickle.loads(pickle.dumps(moments)).rows_wait
+    assert moments.rows_wait
+    assert moments.to_state()[1].keys() == {"weights", "means", "basis", "cores", "energy"}
+    assert not moments.rows_wait
+
+
+def test_waiting_rows_take_no_more_memory_than_the_basis(rng):
+    for form in (
+        lambda X: X,
+        lambda X: X.astype(np.float32),
+        lambda X: (10 * X).astype(np.int8),
+        sp.csr_array,
+    ):
+        moments = GroupMoments(60, 20, np.float64)
+        sizes = [moments.update(form(few_rows(rng, 7)[0]), [0, 1] * 3 + [0]).nbytes for _ in range(90)]
+        assert max(sizes) < 2 * 25 * 60 * 8 + 3 * 25**2 * 8 + 20_000
 
 
 @pytest.mark.parametrize("arguments", [{"n_features": 0}, {"n_features": 3, "rank": 0}])

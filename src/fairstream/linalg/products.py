@@ -29,6 +29,7 @@ _PANEL = 1_024
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
+FEW_COMBINATIONS = 512  # up to which BLAS is faster on panels that are then added than if it adds itself
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
@@ -80,10 +81,13 @@ class DenseRows:
         dtype: Any,
         buffer: FloatArray | None = None,
     ) -> None:
-        self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
         self.origin = origin.astype(dtype)
         self.scale = None if scale is None else scale[:, None].astype(dtype)
         self._gram: FloatArray | None = None
+        if scale is None and X.dtype == dtype and X.flags.c_contiguous and not self.origin.any():
+            self.R = X  # as it is, and never written to
+            return
+        self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
 
         def fill(rows: slice) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
@@ -149,7 +153,18 @@ class DenseRows:
         return combined
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
-        add_product(out.T, self.R.T, T.T)
+        if len(T) > FEW_COMBINATIONS:
+            add_product(out.T, self.R.T, T.T)
+            return
+        factors = T.astype(out.dtype, copy=False)
+
+        def add(share: slice) -> None:
+            for start in range(share.start, share.stop, _PANEL):
+                columns = slice(start, min(start + _PANEL, share.stop))
+                out[:, columns] += factors @ self.R[:, columns]
+
+        with small_lapack():
+            in_threads(add, shares(out.shape[1], out.size))
 
     def squares(self) -> float:
         return float(self.row_squares().sum(dtype=np.float64))

@@ -23,6 +23,7 @@ from fairstream.linalg.bases import rotate
 from fairstream.linalg.products import CentredRows, centred_rows, provisional_origin, row_slices, slice_rows
 from fairstream.moments.scatter import chan_weights
 
+SLICE_ROWS, SLICE_BYTES = 512, 2**25  # rows cast at a time, more if the basis is wide: up to either
 MOST_STEPS = 3  # on one block
 NEW_ENERGY = 0.003  # share by which a step must raise the block's energy inside the basis to be repeated
 FRESH = 16  # one in so many directions is given up for one of the block that the basis does not hold
@@ -48,8 +49,11 @@ class Passes:
         # As rows of `dtype` will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         self.origin = provisional_origin(some).astype(dtype).astype(np.float64)
         self.sample_square = float(centred_rows(some, self.origin, None, np.float64).row_squares().mean())
+        if not sp.issparse(X) and float(self.origin @ self.origin) < self.sample_square:
+            self.origin = np.zeros_like(self.origin)  # nothing would cancel, and rows need not be copied
         self._X, self._scale, self._dtype = X, scale, dtype
         self._size = self.n_rows if sp.issparse(X) else slice_rows(X.shape[1], dtype, columns)
+        self._size = max(self._size, min(SLICE_BYTES // (X.shape[1] * np.dtype(dtype).itemsize), SLICE_ROWS))
         self._sparse: CentredRows | None = None
 
     def __iter__(self) -> Iterator[tuple[slice, CentredRows]]:

@@ -53,8 +53,8 @@ class GroupMoments(Storable):
         Number of columns d.
     rank : int, optional
         None keeps d x d scatter matrices, exact, O(G d^2) memory for G groups. A number L keeps all of them
-        in one shared basis of about L directions, O(d L + G L^2) memory, 7 d L flops per row; from L = d on,
-        in all d directions, and nothing is dropped.
+        in one shared basis of about L directions, O(d L + G L^2) memory, 8 d L flops per row and more while
+        the basis still changes; from L = d / 2 on, exact moments after all, and `rank` is None.
     dtype : {float64, float32}
         In what precision the d-sized products run. Sums are always kept in float64 about the running mean.
     sample : int, optional
