@@ -39,7 +39,7 @@ from fairstream.moments.sketch_step import (
 STEP_ROWS = 2_048  # at a time, if that is more than eight times the width
 MOST_STEP_ROWS = 8_192
 ROWS_FOR_A_VOTE = 4  # times the width: with as many rows a group's say is half of its full vote
-TOTAL_SHARE = 4  # one in so many directions follows the total
+TOTAL_SHARE = 3  # one in so many directions follows the total
 UNLABELLED_SAY = 1e-3  # of a row of no group in the balance, beside the say of all groups
 _ARRAYS = ("basis", "cores", "energy")
 
