@@ -21,6 +21,7 @@ from fairstream.linalg.threads import (
     add_product,
     in_threads,
     inner_product,
+    lapack,
     shares,
     small_lapack,
     wide_product,
@@ -61,11 +62,10 @@ def orthonormalise(A: FloatArray, *, rtol: float | None = None) -> FloatArray:
 def rank_revealing_basis(A: FloatArray, rtol: float) -> FloatArray:
     """Return an orthonormal basis of the unit columns of A, of A's numerical rank, on A's own memory."""
     if A.shape[0] < A.shape[1]:  # one mean gap per group of several attributes, in few features
-        left, singular, _ = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+        left, singular, _ = lapack(scipy.linalg.svd, A, full_matrices=False, check_finite=False)
         return np.asfortranarray(left[:, : int(np.count_nonzero(singular > rtol * singular[0]))])
     R = _householder(A)
-    with small_lapack():
-        left, singular, _ = scipy.linalg.svd(R, check_finite=False)
+    left, singular, _ = lapack(scipy.linalg.svd, R, check_finite=False)
     rotate(A, left)
     return A[:, : int(np.count_nonzero(singular > rtol * singular[:1].sum()))]
 
@@ -154,13 +154,14 @@ def _gram_factor(A: FloatArray) -> tuple[FloatArray, FloatArray, float] | None:
         return None
     lengths = np.sqrt(squares)
     gram /= np.outer(lengths, lengths)
+    try:
+        R = lapack(scipy.linalg.cholesky, gram, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    inverse = lapack(scipy.linalg.lapack.dtrtri, R)[0]
     with small_lapack():
-        try:
-            R = scipy.linalg.cholesky(gram, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            return None
-        inverse = scipy.linalg.lapack.dtrtri(R)[0]
-        return R * lengths, inverse / lengths[:, None], _largest_eigenvalue(inverse)
+        spread = _largest_eigenvalue(inverse)
+    return R * lengths, inverse / lengths[:, None], spread
 
 
 def _largest_eigenvalue(inverse: FloatArray) -> float:
@@ -174,8 +175,7 @@ def _largest_eigenvalue(inverse: FloatArray) -> float:
 
 
 def _orthogonal_factor(R: FloatArray) -> FloatArray:
-    with small_lapack():
-        factor: FloatArray = scipy.linalg.qr(R, mode="economic", check_finite=False)[0]
+    factor: FloatArray = lapack(scipy.linalg.qr, R, mode="economic", check_finite=False)[0]
     return factor
 
 
@@ -186,9 +186,9 @@ def _householder(A: FloatArray) -> FloatArray:
         return np.zeros((0, 0), dtype=A.dtype)
     geqrf, orgqr = scipy.linalg.get_lapack_funcs(("geqrf", "orgqr"), (A,))
     workspace = 64 * columns  # LAPACK's panels are at most 64 columns wide
-    factored, tau, _, _ = geqrf(A, lwork=workspace, overwrite_a=True)
+    factored, tau, _, _ = lapack(geqrf, A, lwork=workspace, overwrite_a=True)
     R: FloatArray = np.triu(factored[:columns])
-    Q, _, _ = orgqr(factored, tau, lwork=workspace, overwrite_a=True)
+    Q, _, _ = lapack(orgqr, factored, tau, lwork=workspace, overwrite_a=True)
     if not np.shares_memory(Q, A):  # an array LAPACK could not take as it was, for instance unaligned
         A[...] = Q
     for j in np.flatnonzero(np.diag(R) < 0):
@@ -302,5 +302,5 @@ def principal_angles(A: FloatArray, B: FloatArray) -> FloatArray:
     >>> float(principal_angles(np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]]))[0]) == np.pi / 2
     True
     """
-    angles: FloatArray = scipy.linalg.subspace_angles(A, B)
+    angles: FloatArray = lapack(scipy.linalg.subspace_angles, A, B)
     return angles

@@ -12,7 +12,7 @@ import scipy.linalg
 from fairstream.linalg.arrays import FloatArray, is_finite
 from fairstream.linalg.bases import fix_signs_in_place, orthonormalise_outside, project_out
 from fairstream.linalg.symmetric import SymmetricOperator
-from fairstream.linalg.threads import small_lapack
+from fairstream.linalg.threads import lapack
 
 _SMALL = 512
 NO_VARIANCE = 1e-13  # of the total: what is below is rounding
@@ -27,11 +27,8 @@ def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
     array([1., 3.])
     """
     check_finite_matrix(S)
-    if S.shape[0] <= _SMALL:
-        with small_lapack():
-            values, vectors = scipy.linalg.eigh(S, check_finite=False)
-    else:
-        values, vectors = scipy.linalg.eigh(S, check_finite=False, driver="evd")
+    driver = "evr" if S.shape[0] <= _SMALL else "evd"
+    values, vectors = lapack(scipy.linalg.eigh, S, check_finite=False, driver=driver)
     return values, vectors
 
 
@@ -116,7 +113,7 @@ def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> Floa
     projected = Sigma - cross - cross.T + U @ inner @ U.T
     if k < d // 4:
         check_finite_matrix(projected)
-        values, V = scipy.linalg.eigh(projected, subset_by_index=[d - k, d - 1], check_finite=False)
+        values, V = lapack(scipy.linalg.eigh, projected, subset_by_index=[d - k, d - 1], check_finite=False)
     else:
         values, V = eigh(projected)
     values, V = values[::-1][:k], V[:, ::-1][:, :k]

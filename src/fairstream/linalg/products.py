@@ -29,6 +29,7 @@ _PANEL = 1_024
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
+FEW_COMBINATIONS = 512  # up to which BLAS is faster on panels that are then added than if it adds itself
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
@@ -59,6 +60,9 @@ class CentredRows(Protocol):
     def squares(self) -> float:
         """Return the sum of all squares of R."""
 
+    def row_squares(self) -> FloatArray:
+        """Return the sum of squares of every row of R."""
+
     def in_double(self) -> CentredRows:
         """Return the same rows for products in float64."""
 
@@ -77,10 +81,13 @@ class DenseRows:
         dtype: Any,
         buffer: FloatArray | None = None,
     ) -> None:
-        self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
         self.origin = origin.astype(dtype)
         self.scale = None if scale is None else scale[:, None].astype(dtype)
         self._gram: FloatArray | None = None
+        if scale is None and X.dtype == dtype and X.flags.c_contiguous and not self.origin.any():
+            self.R = X  # as it is, and never written to
+            return
+        self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
 
         def fill(rows: slice) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
@@ -146,15 +153,29 @@ class DenseRows:
         return combined
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
-        add_product(out.T, self.R.T, T.T)
+        if len(T) > FEW_COMBINATIONS:
+            add_product(out.T, self.R.T, T.T)
+            return
+        factors = T.astype(out.dtype, copy=False)
+
+        def add(share: slice) -> None:
+            for start in range(share.start, share.stop, _PANEL):
+                columns = slice(start, min(start + _PANEL, share.stop))
+                out[:, columns] += factors @ self.R[:, columns]
+
+        with small_lapack():
+            in_threads(add, shares(out.shape[1], out.size))
 
     def squares(self) -> float:
+        return float(self.row_squares().sum(dtype=np.float64))
+
+    def row_squares(self) -> FloatArray:
         R = self.R
         parts = in_threads(
-            lambda rows: float(np.einsum("ij,ij->i", R[rows], R[rows]).sum(dtype=np.float64)),
+            lambda rows: np.einsum("ij,ij->i", R[rows], R[rows]),
             shares(len(R), R.size),
         )
-        return sum(parts)
+        return np.concatenate(parts)
 
     def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
         R = self.R[rows]
@@ -259,10 +280,17 @@ class SparseRows:
             self._add_used(T[part], out[part])
 
     def squares(self) -> float:
-        data, shift = self.entries.data, float(self.origin @ self.origin)
-        along_origin = self.entries @ self.origin[self.used]
-        size = float(data @ data - 2 * (self.scale @ along_origin) + (self.scale @ self.scale) * shift)
-        return size + float(np.einsum("ij,ij->", self.centred, self.centred))
+        return float(self.row_squares().sum())
+
+    def row_squares(self) -> FloatArray:
+        e, shift = self.entries, float(self.origin @ self.origin)
+        own = np.bincount(np.repeat(np.arange(e.shape[0]), np.diff(e.indptr)), e.data**2, e.shape[0])
+        size = own + self.scale**2 * shift
+        squares = size - 2 * self.scale * (e @ self.origin[self.used])
+        # A row that is the origin leaves rounding alone.
+        squares[squares <= 64 * np.finfo(np.float64).eps * size] = 0
+        answer: FloatArray = squares + np.einsum("ij,ij->i", self.centred, self.centred)
+        return answer
 
     def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
         """Add T R in the columns that have entries, the origin taken off in float64."""

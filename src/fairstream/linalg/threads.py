@@ -20,6 +20,7 @@ from fairstream.linalg.gemm import add_gemm
 
 Answer = TypeVar("Answer")
 
+LARGE = 1_500  # rows and columns from which on the threads of BLAS help LAPACK, on a busy machine too
 _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
 _controller: threadpoolctl.ThreadpoolController | None = None
 _pool: ThreadPoolExecutor | None = None
@@ -91,6 +92,23 @@ def small_lapack() -> Iterator[None]:
         yield
     finally:
         _one_thread.leave()
+
+
+def lapack(routine: Callable[..., Any], A: FloatArray, *others: Any, **options: Any) -> Any:
+    """Call a LAPACK routine of NumPy or SciPy, on one thread unless A is large.
+
+    The only way to LAPACK: beside other work on the machine two threads take up to a hundred times as long on
+    a small matrix as one, because each waits at full speed for the other.
+
+    Examples
+    --------
+    >>> lapack(np.linalg.eigvalsh, np.diag([2.0, 1.0]))
+    array([1., 2.])
+    """
+    if A.size >= LARGE**2:
+        return routine(A, *others, **options)
+    with small_lapack():
+        return routine(A, *others, **options)
 
 
 def blas_threads() -> int:

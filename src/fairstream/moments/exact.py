@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.linalg import FloatArray, SymmetricOperator, plus_rank_one
 from fairstream.linalg.memory import refuse_beyond_memory
-from fairstream.linalg.products import DenseRows
 from fairstream.moments.scatter import Increment, chan_weights, check_symmetric, check_variances
 
 
@@ -22,6 +20,7 @@ class ExactScatter:
         self.cores = np.zeros((1, n_features, n_features))
 
     lost: float = 0.0
+    rows_wait: bool = False
     _owned = False  # whether nobody else holds the cores, so that they may be written to
 
     def draft(self) -> ExactScatter:
@@ -55,10 +54,12 @@ class ExactScatter:
             self.cores = np.concatenate([self.cores, np.zeros((missing, d, d))])
             self._owned = True
 
-    def absorb(
-        self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], DenseRows] | None = None
-    ) -> None:
-        """Take in new rows; `partition` lists the slots of each attribute."""
+    def settled(self) -> ExactScatter:
+        """Return itself: no row waits."""
+        return self
+
+    def absorb(self, new: Increment, partition: list[list[int]]) -> FloatArray:
+        """Take in new rows; `partition` lists the slots of each attribute. Returns the slots' new means."""
         before, after = self.cores, self.cores if self._owned else np.empty_like(self.cores)
         block_means, factors = new.block_means, new.chan_weights
         steps = block_means - new.old_means
@@ -91,6 +92,7 @@ class ExactScatter:
             same = np.flatnonzero(new.weights == 0)
             after[same] = before[same]
         self.cores, self._owned = after, True
+        return new.means
 
     @staticmethod
     def _product(new: Increment, member: NDArray[np.bool_]) -> FloatArray:
@@ -100,7 +102,13 @@ class ExactScatter:
         )
 
     def merge(
-        self, other: ExactScatter, n: FloatArray, b: FloatArray, mean_gaps: FloatArray, slot_of: list[int]
+        self,
+        other: ExactScatter,
+        n: FloatArray,
+        b: FloatArray,
+        mean_gaps: FloatArray,
+        means: FloatArray,
+        slot_of: list[int],
     ) -> None:
         """Add the other's scatter; its slot j is `slot_of[j]` here; gaps are their means less ours."""
         cores, factors = self._owned_cores(), chan_weights(n, b)

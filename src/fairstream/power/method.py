@@ -44,7 +44,7 @@ from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.files.format import checked_orthonormal, checked_signs
-from fairstream.linalg import FloatArray, in_threads, inner_product, shares
+from fairstream.linalg import FloatArray, in_threads, inner_product, lapack, shares
 from fairstream.linalg.bases import project_out_in_place, random_basis
 from fairstream.linalg.products import MAX_SLICE_ROWS, check_values, provisional_origin
 from fairstream.power.ledger import GroupLedger
@@ -717,7 +717,7 @@ def _largest_sine(A: FloatArray, B: FloatArray) -> float:
     """Return the largest sine of the principal angles from span B to span A, orthonormal columns both."""
     if not B.shape[1]:
         return 0.0
-    cosines = np.linalg.svd(inner_product(A, B).astype(np.float64), compute_uv=False)
+    cosines = lapack(np.linalg.svd, inner_product(A, B).astype(np.float64), compute_uv=False)
     return float(np.sqrt(max(1.0 - cosines[-1] ** 2, 0.0)))
 
 

@@ -14,7 +14,7 @@ import scipy.linalg
 
 from fairstream.data.small_groups import Counts, listed_groups, small_groups
 from fairstream.errors import FairstreamWarning
-from fairstream.linalg import FloatArray, fix_signs, orthonormalise, top_eigenpairs
+from fairstream.linalg import FloatArray, fix_signs, lapack, orthonormalise, top_eigenpairs
 from fairstream.linalg.eigen import leading_outside
 from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import GroupMoments
@@ -258,6 +258,6 @@ def _strongest_ratio(inside: FloatArray, outside: FloatArray) -> FloatArray:
     """Return the unit vector along which two second moments differ most in ratio, either way."""
     k = len(inside)
     ridge = RIDGE * float(np.trace(inside) + np.trace(outside)) / (2 * k) * np.eye(k)
-    ratios, vectors = scipy.linalg.eigh(inside + ridge, outside + ridge)
+    ratios, vectors = lapack(scipy.linalg.eigh, inside + ridge, outside + ridge)
     vector: FloatArray = vectors[:, np.argmax(np.abs(np.log(ratios)))]
     return vector / np.linalg.norm(vector)
