@@ -8,8 +8,9 @@ from support.brute_force import mean_gap, second_moment_gap
 
 from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, solve, unfair_basis
 from fairstream.linalg import memory, principal_angles, top_eigenpairs
+from fairstream.linalg.gathering import GatheredRows
 from fairstream.linalg.products import centred_rows
-from fairstream.moments import sketch, summary
+from fairstream.moments import sketch
 from fairstream.moments.sketch import best_directions, leading_directions
 
 RANKS = [None, 64]  # exact, and a sketch wide enough to lose nothing
@@ -439,30 +440,6 @@ def test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees(monkey
     assert worst_basis(image_like(800), 400, 72) > 1e-2
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_rows_prepared_ahead_in_a_second_thread_change_nothing(monkeypatch, weighted):
-    """With more than one thread, slices are centred about the mean of two slices before and then moved."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2_000, 40)) * np.logspace(0, -2, 40) + np.arange(2_000)[:, None] / 500 + 100
-    a, weights = rng.integers(0, 2, 2_000), rng.integers(1, 4, 2_000) if weighted else None
-    alone = GroupMoments(40, rank=10).update(X, a, weights)
-    prepared = []
-    keep = summary.prepared_rows
-    monkeypatch.setattr("fairstream.linalg.threads.blas_threads", lambda: 2)
-    monkeypatch.setattr(summary, "prepared_rows", lambda *args: prepared.append(args) or keep(*args))
-    ahead = GroupMoments(40, rank=10).update(X, a, weights)
-    assert len(prepared) > 5
-    assert np.allclose(ahead.mean(), alone.mean(), rtol=1e-12)
-    assert np.allclose(ahead.covariance().to_dense(), alone.covariance().to_dense(), atol=1e-9)
-    gaps = [moments.second_moment_gap(*moments.comparisons()[0]).to_dense() for moments in (ahead, alone)]
-    assert np.allclose(*gaps, atol=1e-6)  # the cut is chosen in float32
-
-    # The control: without the move the same rows give something else.
-    monkeypatch.setattr("fairstream.linalg.products.DenseRows.recentred", lambda self, origin: self)
-    wrong = GroupMoments(40, rank=10).update(X, a, weights)
-    assert not np.allclose(wrong.covariance().to_dense(), alone.covariance().to_dense(), atol=1e-9)
-
-
 def test_leading_directions_hold_what_the_eigenvectors_hold():
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.normal(size=(300, 300)))[0]
@@ -609,8 +586,15 @@ def test_sparse_products_are_those_of_the_dense_rows():
     np.testing.assert_allclose(sparse.dot(A), dense.dot(A), atol=1e-12)
     np.testing.assert_allclose(sparse.combine(T), dense.combine(T), atol=1e-12)
     np.testing.assert_allclose(sparse.combine_with(B, M, T), dense.combine_with(B, M, T), atol=1e-12)
-    for rows in (slice(None), some):
-        np.testing.assert_allclose(sparse.scatter(rows), dense.scatter(rows), atol=1e-12)
+    for rows in (np.arange(40), some):
+        np.testing.assert_allclose(sparse.scatter(rows), dense.R[rows].T @ dense.R[rows], atol=1e-12)
+    gathered = GatheredRows(X, origin, scale, np.float64)
+    cells = [some, np.arange(5, 20), np.arange(40)]
+    for (product, sums), (expected, their_sums) in zip(
+        gathered.products(cells), sparse.products(cells), strict=True
+    ):
+        np.testing.assert_allclose(np.triu(product), np.triu(expected), atol=1e-12)
+        np.testing.assert_allclose(sums, their_sums, atol=1e-12)
 
 
 # Scales and weights -----------------------------------------------------------------------------------

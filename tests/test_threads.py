@@ -53,26 +53,6 @@ def test_a_jump_of_the_level_leaves_the_sketch_whole(two_threads, jump, first):
     assert pca.explained_variance_ratio_.sum() == pytest.approx(kept, rel=1e-3)
 
 
-def test_a_gram_matrix_moved_far_is_made_anew(two_threads, monkeypatch):
-    """The control: what the test above would see, were the Gram matrix of rows prepared ahead only moved."""
-    X = two_levels(1_500, 1_500, 1, 150)
-
-    def moved_however_far(self, origin):
-        delta = origin.astype(self.R.dtype) - self.origin
-        ones = np.ones(len(self.R), dtype=self.R.dtype)
-        cross = np.outer(self.R @ delta, ones)
-        self._gram += np.float32(delta @ delta) - cross - cross.T
-        self.R -= delta
-        self.origin = self.origin + delta
-        return self
-
-    monkeypatch.setattr(products.DenseRows, "recentred", moved_however_far)
-    monkeypatch.setattr("fairstream.moments.sketch.is_orthonormal", lambda basis: True)
-    monkeypatch.setattr("fairstream.moments.scatter.Increment.is_far", lambda self, norms: False)
-    moments = GroupMoments(1_500, 48, np.float32).update(X[:1])
-    assert basis_error(moments.update(X[1:])) > 1e-2
-
-
 @pytest.mark.parametrize(("k", "shared_in"), [(3, step), (150, products)], ids=["rows", "products"])
 def test_a_power_step_is_the_same_on_two_threads(monkeypatch, k, shared_in):
     rng = np.random.default_rng(0)

@@ -8,6 +8,7 @@ with R that the moments and the power method need is one BLAS-3 (or sparse) call
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -28,7 +29,6 @@ from fairstream.linalg.threads import (
 _PANEL = 1_024
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
-SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
@@ -52,9 +52,6 @@ class CentredRows(Protocol):
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
         """Add T R to `out` (t x d, C-ordered) on its own memory."""
-
-    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
-        """Return R_g' R_g (d x d) for some of the rows."""
 
     def squares(self) -> float:
         """Return the sum of all squares of R."""
@@ -155,14 +152,6 @@ class DenseRows:
             shares(len(R), R.size),
         )
         return sum(parts)
-
-    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
-        R = self.R[rows]
-        if R.shape[1] > SEVERAL_SCATTERS:  # the product is nearly everything: BLAS shares it out
-            product: FloatArray = R.T @ R
-            return product
-        parts = in_threads(lambda part: R[part].T @ R[part], shares(len(R), 8 * R.size))  # used d times
-        return sum(parts[1:], start=parts[0])
 
 
 class SparseRows:
@@ -271,7 +260,15 @@ class SparseRows:
         combined[:, self.used] += added.T.astype(combined.dtype, copy=False)
         combined[:, self.well_filled] += (T @ self.centred).astype(combined.dtype)
 
-    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
+    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield R_g' R_g (d x d) and the sum of scale R_g (d) for some rows at a time."""
+        for cell in cells:
+            counted = np.zeros((1, len(self.scale)))
+            counted[0, cell] = self.scale[cell]
+            yield self.scatter(cell), self.combine(counted)[0].astype(np.float64)
+
+    def scatter(self, rows: NDArray[np.intp]) -> FloatArray:
+        """Return R_g' R_g (d x d) for some of the rows."""
         D, scale = self.centred[rows], self.scale[rows]
         if D.shape[1] == len(self.origin):
             return inner_product(D, D)
@@ -362,16 +359,13 @@ def check_values(values: NDArray[Any], dtype: DTypeLike, *, scale_known: bool = 
     Traceback (most recent call last):
     ValueError: X has values up to 1e+30: beyond 1.8e+13 sums of squares overflow in float32, rescale X
     """
-    limit = largest_value(dtype)
-    least = 1e3 * float(np.sqrt(np.finfo(dtype).tiny))
+    limit, least = largest_value(dtype), _least_value(dtype)
     if values.size == 0 or (values.dtype.kind in "bui" and values.dtype.itemsize <= 4):
         return
     if values.dtype.kind == "f" and values.ndim <= 2:
         # One quick pass tells for nearly all data: NaN, infinity and a large number all show in the squares.
         squares = np.einsum(values, [*range(values.ndim)], values, [*range(values.ndim)], [])
-        own = np.finfo(values.dtype)
-        least_squares = values.size * max(least**2, float(own.tiny))
-        if (scale_known or squares >= least_squares) and squares <= min(limit, float(np.sqrt(own.max))) ** 2:
+        if values_are_sound(squares, values.size, dtype, values.dtype, scale_known=scale_known):
             return
     largest = max(abs(float(values.min())), abs(float(values.max())))  # NaN if any value is
     if not np.isfinite(largest):
@@ -386,6 +380,24 @@ def check_values(values: NDArray[Any], dtype: DTypeLike, *, scale_known: bool = 
             f"X has no value beyond {largest:.2g}: below {least:.2g} sums of squares underflow in "
             f"{np.dtype(dtype)}, rescale X"
         )
+
+
+def values_are_sound(
+    squares: float, number: int, dtype: DTypeLike, own: np.dtype[Any], *, scale_known: bool = False
+) -> bool:
+    """Return whether a sum of squares shows that `check_values` would not refuse any of the values.
+
+    `own` is the values' type. False says nothing: then look at the values.
+    """
+    limit, least = largest_value(dtype), _least_value(dtype)
+    if own.kind == "f":
+        limit = min(limit, float(np.sqrt(np.finfo(own).max)))
+        least = max(least, float(np.sqrt(np.finfo(own).tiny)))
+    return bool((scale_known or squares >= number * least**2) and squares <= limit**2)
+
+
+def _least_value(dtype: DTypeLike) -> float:
+    return 1e3 * float(np.sqrt(np.finfo(dtype).tiny))
 
 
 def largest_value(dtype: DTypeLike) -> float:

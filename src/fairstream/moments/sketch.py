@@ -7,7 +7,6 @@ is never formed; its Gram matrix is K - YY', and T with T (K - YY') T' = I ortho
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ from fairstream.files.format import Arrays, Header, checked
 from fairstream.linalg import (
     FloatArray,
     SymmetricOperator,
-    beside,
     orthonormalise_in_place,
     orthonormalise_outside,
     plus_rank_one,
@@ -131,21 +129,17 @@ class SketchedScatter:
         spread = (self.offsets.T * (votes * weights)) @ self.offsets
         return np.tensordot(votes, self.cores, axes=1) + spread, float(votes @ self.tails())
 
-    def absorb(
-        self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], DenseRows] | None = None
-    ) -> DenseRows | None:
+    def absorb(self, new: Increment, partition: list[list[int]]) -> FloatArray:
         """Take in new rows. d-sized work: 2bdw + b^2 d + 2dL(w + b) flops, whatever the number of slots.
 
-        Between the products with the old basis and those that make the new one there is only small work for
-        one thread: another may do `meanwhile`, whose answer is returned.
+        Returns the slots' new means.
         """
         B = self.basis
         step = extend(B, new.rows)
         if B.dtype == np.float32 and new.is_far(step.squared_norms):
             B, new = self._double(), new.in_double()
             step = extend(B, new.rows)
-        with beside(meanwhile) as ahead:
-            E, cores, offsets, energy = self._absorbed(new, step)
+        E, cores, offsets, energy = self._absorbed(new, step)
         basis = rotate(B, new.rows, step, E)
         if B.dtype == np.float32 and not is_orthonormal(basis):
             B, new = self._double(), new.in_double()
@@ -154,7 +148,10 @@ class SketchedScatter:
             basis = rotate(B, new.rows, step, E)
         basis = basis.astype(self.basis.dtype, copy=False)
         self._publish(basis, cores, offsets, energy, E is not None)
-        return ahead[0] if ahead else None
+        return new.means
+
+    def complete(self) -> None:
+        """Do nothing: every slice is taken in at once."""
 
     def _double(self) -> FloatArray:
         """Return the basis in float64, orthonormal to that precision."""
