@@ -92,25 +92,6 @@ class DenseRows:
             self._gram = inner_product(self.R.T, self.R.T)
         return self._gram
 
-    def recentred(self, origin: FloatArray) -> DenseRows:
-        """Move to another origin, on the same memory; the Gram matrix too if that is quick."""
-        delta = origin.astype(self.R.dtype) - self.origin
-        self.origin = self.origin + delta
-        scale = np.ones((len(self.R), 1), dtype=self.R.dtype) if self.scale is None else self.scale
-        if self._gram is not None:
-            length = float(delta @ delta)
-            cross = np.outer(self.R @ delta, scale)
-            self._gram -= cross + cross.T
-            self._gram += (scale @ scale.T) * length
-            if length * float(np.square(scale).max(initial=0.0)) > np.diag(self._gram).max(initial=0.0) / 16:
-                self._gram = None  # what is left of it is small beside what was taken away: mostly rounding
-
-        def move(rows: slice) -> None:
-            self.R[rows] -= delta if self.scale is None else self.scale[rows] * delta
-
-        in_threads(move, shares(len(self.R), self.R.size))
-        return self
-
     def in_double(self) -> DenseRows:
         double = copy.copy(self)
         double.R, double._gram = self.R.astype(np.float64), None
@@ -305,13 +286,6 @@ def centred_rows(
     if sp.issparse(X):
         return SparseRows(X, origin.astype(np.float64), scale, dtype)
     return DenseRows(np.asarray(X), origin, scale, dtype, buffer)
-
-
-def prepared_rows(X: NDArray[Any], origin: FloatArray, weights: FloatArray | None, dtype: Any) -> DenseRows:
-    """Return dense rows about `origin` with their Gram matrix: all of the work that needs no basis."""
-    rows = DenseRows(np.asarray(X), origin, None if weights is None else np.sqrt(weights), dtype)
-    rows.gram()
-    return rows
 
 
 def provisional_origin(X: Any, n_rows: int = 64) -> FloatArray:

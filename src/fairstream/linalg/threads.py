@@ -105,10 +105,18 @@ def lapack(routine: Callable[..., Any], A: FloatArray, *others: Any, **options: 
     >>> lapack(np.linalg.eigvalsh, np.diag([2.0, 1.0]))
     array([1., 2.])
     """
-    if A.size >= LARGE**2:
+    with lapack_threads(int(np.sqrt(A.size))):
         return routine(A, *others, **options)
+
+
+@contextmanager
+def lapack_threads(size: int) -> Iterator[None]:
+    """Give LAPACK the threads for square matrices of this size; around many calls, to limit BLAS once."""
+    if size >= LARGE:
+        yield
+        return
     with small_lapack():
-        return routine(A, *others, **options)
+        yield
 
 
 def blas_threads() -> int:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.files.format import Arrays, Header, checked
-from fairstream.linalg import FloatArray, SymmetricOperator, plus_rank_one
+from fairstream.linalg import FloatArray, SymmetricOperator
 from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.memory import refuse_beyond_memory
 from fairstream.moments.cells import plan_cells
@@ -141,8 +141,13 @@ class ExactScatter:
         self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
     ) -> SymmetricOperator:
         """Return sum_g factors_g S_g + sum_j w_j v_j v_j' as an operator."""
-        core = np.tensordot(factors, self.cores, axes=1)
-        return plus_rank_one((core + core.T) / 2, None, vectors, vector_weights)
+        used = np.flatnonzero(factors)
+        core = np.zeros(self.cores.shape[1:]) if not used.size else factors[used[0]] * self.cores[used[0]]
+        for slot in used[1:]:
+            core += factors[slot] * self.cores[slot]
+        add_gemm(core.T, vectors.T * vector_weights, vectors)
+        _mirror(core)
+        return SymmetricOperator(core)
 
     def traces(self) -> FloatArray:
         """Return the exact trace of every S_g."""

@@ -31,6 +31,7 @@ from fairstream.files.format import (
     write_file,
 )
 from fairstream.linalg import FloatArray, SymmetricOperator, is_finite, small_lapack
+from fairstream.linalg.gathering import SEVERAL_SCATTERS
 from fairstream.linalg.products import (
     check_values,
     largest_value,
@@ -164,7 +165,7 @@ class GroupMoments(Storable):
         for rows in _even_slices(X.shape[0], self._scatter.slice_rows()):
             # Threads of our own share the large products; those of BLAS would spin beside them between calls.
             with (
-                nullcontext() if self.rank is None else small_lapack(),
+                nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack(),
                 np.errstate(over="ignore", invalid="ignore"),
             ):
                 draft._absorb(X[rows], take_rows(columns, rows), None if weights is None else weights[rows])
