@@ -69,9 +69,10 @@ bench: $(STAMP)  ## Speed and memory as ratios, the short version (about five mi
 	$(BIN)/python benchmarks/limit.py --quick power read sketch memory
 	$(BIN)/python benchmarks/peers.py --quick --workloads adult stream-4096 sparse
 
-bench-full: $(STAMP)  ## One table against every peer, written into docs/peers.md (half an hour; torch is large)
+bench-full: $(STAMP)  ## docs/peers.md and docs/speed.md measured anew (an hour; torch is large)
 	$(BIN)/python $(PIP_INSTALL) -e '.[bench]'
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/limit.py
 
 paper: $(STAMP)  ## The paper's synthetic experiments and PAFO checks (about half an hour)
 	$(BIN)/python paper/synthetic.py

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.threads import (
     add_product,
     in_threads,
@@ -205,7 +206,7 @@ class SparseRows:
             used = np.ascontiguousarray(A[part, self.used].T, dtype=np.float64)
             product[:, part] = self.entries @ used
             along[part] += near @ used
-        product -= np.outer(self.scale, along)
+        add_gemm(product.T, along[:, None], self.scale[None], alpha=-1.0)
         if self.well_filled.size:
             product += self.centred @ A.T[self.well_filled].astype(np.float64)
         return product
@@ -236,8 +237,9 @@ class SparseRows:
 
     def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
         """Add T R in the columns that have entries, the origin taken off in float64."""
-        added = np.asarray(self.entries.T @ T.T.astype(np.float64))
-        added -= self.origin[self.used][:, None] * (T @ self.scale)
+        added = np.ascontiguousarray(self.entries.T @ T.T.astype(np.float64))
+        along = (T @ self.scale).astype(np.float64)
+        add_gemm(added.T, along[:, None], self.origin[self.used][None], alpha=-1.0)
         combined[:, self.used] += added.T.astype(combined.dtype, copy=False)
         combined[:, self.well_filled] += (T @ self.centred).astype(combined.dtype)
 
