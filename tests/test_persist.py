@@ -156,7 +156,7 @@ def test_the_file_is_a_safetensors_file(tmp_path):
     moments = collected(4, np.float32)
     moments.save(tmp_path / "a")
     with safetensors.safe_open(str(tmp_path / "a"), "numpy") as file:
-        assert set(file.keys()) == {"weights", "means", "basis", "cores", "energy"}
+        assert set(file.keys()) == {"weights", "means", "basis", "cores", "energy", "row_marks"}
         np.testing.assert_array_equal(file.get_tensor("basis"), moments._scatter.basis)
         about = json.loads(file.metadata()["fairstream"])
     assert about["kind"] == "GroupMoments"

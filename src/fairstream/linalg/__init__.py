@@ -20,11 +20,11 @@ from fairstream.linalg.eigen import (
 from fairstream.linalg.symmetric import SymmetricOperator, plus_rank_one
 from fairstream.linalg.threads import (
     add_product,
-    beside,
     blas_threads,
     in_threads,
     inner_product,
     lapack,
+    lapack_threads,
     shares,
     small_lapack,
     wide_product,
@@ -34,7 +34,6 @@ __all__ = [
     "FloatArray",
     "SymmetricOperator",
     "add_product",
-    "beside",
     "blas_threads",
     "check_finite_matrix",
     "eigh",
@@ -43,6 +42,7 @@ __all__ = [
     "inner_product",
     "is_finite",
     "lapack",
+    "lapack_threads",
     "leading_outside",
     "orthonormalise",
     "orthonormalise_in_place",

@@ -84,19 +84,21 @@ def orthonormalise_in_place(A: FloatArray) -> FloatArray:
     >>> bool(np.allclose(A.T @ A, np.eye(2)) and np.allclose(A @ R, before))
     True
     """
-    return _factorise(A, None)
+    return _factorise(A, None)[0]
 
 
-def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None = None) -> None:
+def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None = None) -> FloatArray | None:
     """Overwrite A with an orthonormal basis of (I - UU')A that is orthogonal to U to rounding.
 
     The columns are those that a QR factorisation of (I - UU')A has, or of (I - UU')A axes for orthogonal
     axes (j x j): they lead in that order. The second projection removes what rounding left in U. Only if that
     was much (A had almost no rank outside U) is another factorisation needed; columns that lay in U
     altogether become fixed directions.
+
+    Returns T (j x j) with new A = (I - UU') old A T, None if the columns were too dependent to tell.
     """
     project_out_in_place(U, A)
-    _factorise(A, axes)
+    T = _factorise(A, axes)[1]
     leak = project_out_in_place(U, A)
     if np.abs(leak).max(initial=0.0) > np.sqrt(np.finfo(A.dtype).eps) / 100:
         arbitrary = np.flatnonzero(np.linalg.norm(leak, axis=0) > 1e-3)
@@ -104,6 +106,8 @@ def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None
         A[:, arbitrary] = project_out(U, filling)
         _factorise(A, None)
         project_out_in_place(U, A)
+        return None
+    return T
 
 
 def random_basis(n_features: int, columns: int, generator: np.random.Generator, dtype: Any) -> FloatArray:
@@ -113,8 +117,8 @@ def random_basis(n_features: int, columns: int, generator: np.random.Generator, 
     return Q
 
 
-def _factorise(A: FloatArray, axes: FloatArray | None) -> FloatArray:
-    """Overwrite A with the Q of A axes = QR; without axes, return R.
+def _factorise(A: FloatArray, axes: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
+    """Overwrite A with the Q of A axes = QR; return R (without axes), and T with Q = AT if it is accurate.
 
     One Gram factor is enough for well-conditioned columns, as they are once an iteration has settled; else a
     second one makes good what the first has lost.
@@ -123,22 +127,23 @@ def _factorise(A: FloatArray, axes: FloatArray | None) -> FloatArray:
     if rows < columns or not A.flags.f_contiguous:
         raise ValueError(f"A has shape {A.shape}, strides {A.strides}: pass a tall Fortran-ordered array")
     if columns == 0:
-        return np.zeros((0, 0), dtype=A.dtype)
+        return np.zeros((0, 0), dtype=A.dtype), None
     found = _gram_factor(A)
     if found is None or found[2] * np.finfo(A.dtype).eps > 1e-2:
         R = _householder(A)
         if axes is not None:
             rotate(A, _orthogonal_factor(R @ axes))
-        return R
+        return R, None
     R, inverse, spread = found
-    rotate(A, inverse if axes is None else inverse @ _orthogonal_factor(R @ axes))
-    if spread > 4:
-        found = _gram_factor(A)
-        if found is None or found[2] > 4:
-            return _householder(A) @ R
-        rotate(A, found[1])
-        R = found[0] @ R
-    return R
+    T = inverse if axes is None else inverse @ _orthogonal_factor(R @ axes)
+    rotate(A, T)
+    if spread <= 4:
+        return R, T
+    found = _gram_factor(A)
+    if found is None or found[2] > 4:
+        return _householder(A) @ R, None
+    rotate(A, found[1])
+    return found[0] @ R, None
 
 
 def _gram_factor(A: FloatArray) -> tuple[FloatArray, FloatArray, float] | None:

@@ -6,18 +6,21 @@ S_g = sum over its rows of (x - mean_g)(x - mean_g)', and knows nothing of label
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Matrix
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked_signs
 from fairstream.linalg import FloatArray, SymmetricOperator
-from fairstream.linalg.products import CentredRows, centred_rows, provisional_origin
+from fairstream.linalg.gathering import GatheredRows
+from fairstream.linalg.products import SparseRows, provisional_origin
 
 
 class Scatter(Protocol):
@@ -49,6 +52,9 @@ class Scatter(Protocol):
 
     def settled(self) -> Self:
         """Return the same with no row waiting to be taken in; what is read of a scatter is read of this."""
+
+    def complete(self) -> None:
+        """Do what `absorb` has put off; called once the last slice of a block is in."""
 
     def merge(
         self,
@@ -89,6 +95,7 @@ class Increment:
     dtype: np.dtype[Any]  # of the products
     old_weights: FloatArray  # weight per slot before
     means_before: FloatArray  # slots x d: mean per slot before
+    about_zero: bool = False  # take the rows as they stand
 
     @cached_property
     def scale(self) -> FloatArray:
@@ -108,37 +115,39 @@ class Increment:
     @cached_property
     def weights(self) -> FloatArray:
         """New weight per slot."""
-        weights: FloatArray = self.member @ (self.scale**2)
+        if self.row_weights is None:
+            return np.count_nonzero(self.member, axis=1).astype(np.float64)
+        weights: FloatArray = self.member @ self.row_weights
         return weights
 
     @cached_property
     def origin(self) -> FloatArray:
         """What the rows are taken about: the running mean, or nearly that of the first rows."""
+        if self.about_zero:
+            return np.zeros(self.X.shape[1])
         origin = self.means_before[0] if self.old_weights[0] > 0 else provisional_origin(self.X)
         # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         return origin.astype(self.dtype).astype(np.float64)
 
-    @cached_property
-    def rows(self) -> CentredRows:
-        """The new rows about the origin, all of them cast at once."""
-        return centred_rows(self.X, self.origin, self.row_scale, self.dtype)
+    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield the scatter about the origin and the weighted sum of some of the rows at a time.
 
-    @cached_property
-    def sums(self) -> FloatArray:
-        """Weighted sum of the new rows per slot about the origin, slots x d."""
-        return self.rows.combine(self.weighted_member).astype(np.float64)
+        The upper triangle of the scatter counts; both are overwritten by the next.
+        """
+        if sp.issparse(self.X):
+            return SparseRows(self.X, self.origin, self.row_scale, self.dtype).products(cells)
+        return GatheredRows(self.X, self.origin, self.row_scale, self.dtype).products(cells)
 
     @property
     def old_means(self) -> FloatArray:
         """Mean per slot before, about the origin, slots x d."""
         return np.where(self.old_weights[:, None] > 0, self.means_before - self.origin, 0.0)
 
-    @property
-    def means(self) -> FloatArray:
-        """Mean per slot with the new rows."""
+    def means(self, sums: FloatArray) -> FloatArray:
+        """Return the mean per slot with the new rows, given their weighted sums about the origin."""
         total = self.old_weights + self.weights
         total = np.where(total > 0, total, 1.0)[:, None]
-        means: FloatArray = self.origin + (self.old_weights[:, None] * self.old_means + self.sums) / total
+        means: FloatArray = self.origin + (self.old_weights[:, None] * self.old_means + sums) / total
         return means
 
     @property
@@ -146,10 +155,9 @@ class Increment:
         """The factor n b / (n + b) of Chan's correction per slot, 0 if a slot is empty on one side."""
         return chan_weights(self.old_weights, self.weights)
 
-    @property
-    def block_means(self) -> FloatArray:
-        """Mean of the new rows per slot about the origin, 0 for a slot without new rows."""
-        return self.sums / np.where(self.weights > 0, self.weights, 1.0)[:, None]
+    def block_means(self, sums: FloatArray) -> FloatArray:
+        """Return the mean of the new rows per slot about the origin, 0 for a slot without new rows."""
+        return sums / np.where(self.weights > 0, self.weights, 1.0)[:, None]
 
 
 def chan_weights(n: FloatArray, b: FloatArray) -> FloatArray:

@@ -147,6 +147,9 @@ class SketchedScatter:
         self.energy = self.energy + energy
         return means
 
+    def complete(self) -> None:
+        """Nothing is put off until the end of a block."""
+
     def _is_few(self, rows: Sequence[Increment]) -> bool:
         """Whether rows are so few that a step would spend more on the basis than on them.
 

@@ -32,11 +32,12 @@ from fairstream.files.format import (
     write_file,
 )
 from fairstream.linalg import FloatArray, SymmetricOperator, is_finite, small_lapack
+from fairstream.linalg.gathering import SEVERAL_SCATTERS
 from fairstream.linalg.memory import refuse_beyond_memory
 from fairstream.linalg.products import (
-    SEVERAL_SCATTERS,
     check_values,
     largest_value,
+    values_are_sound,
 )
 from fairstream.moments.exact import ExactScatter
 from fairstream.moments.sample import RowSample
@@ -152,7 +153,12 @@ class GroupMoments(Storable):
         """
         self._refuse_restricted()
         groups, sample_weight = paired(groups, X, "groups"), paired(sample_weight, X, "sample_weight")
-        X = _checked_rows(X, self.n_features, self.dtype, scale_known=self.total_variance > 0)
+        X = _checked_rows(X, self.n_features)
+        values, scale_known = X.data if sp.issparse(X) else X, self.total_variance > 0
+        # The sums of dense rows of weight 1 tell afterwards whether their values were sound: a pass less.
+        check_first = self.rank is not None or self._sample is not None or sample_weight is not None
+        if check_first or sp.issparse(X):
+            check_values(values, self.dtype, scale_known=scale_known)
         columns = self._encoded(groups, X.shape[0])
         weights = _checked_weights(sample_weight, X, self.dtype)
         if weights is not None and not weights.all():
@@ -167,10 +173,19 @@ class GroupMoments(Storable):
         for rows in _even_slices(X.shape[0], self._scatter.slice_rows()):
             # Threads of our own share the large products; those of BLAS would spin beside them between calls.
             with (
-                nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack()
+                nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack(),
+                np.errstate(over="ignore", invalid="ignore"),
             ):
                 draft._absorb(X[rows], take_rows(columns, rows), None if weights is None else weights[rows])
+        if not (check_first or draft._is_sound(X.shape[0], values.dtype, scale_known=scale_known)):
+            check_values(values, self.dtype, scale_known=scale_known)
+        draft._scatter.complete()
         return self._become(draft)
+
+    def _is_sound(self, n_rows: int, own: np.dtype[Any], *, scale_known: bool) -> bool:
+        """Return whether the sums show that no value so far, each of weight 1, is one to refuse."""
+        squares = float(self._scatter.traces()[0] + self._weights[0] * (self._means[0] @ self._means[0]))
+        return values_are_sound(squares, n_rows * self.n_features, self.dtype, own, scale_known=scale_known)
 
     def _draft(self) -> GroupMoments:
         """Return a summary to work on: it shares this one's arrays and replaces those that change."""
@@ -543,8 +558,8 @@ def _count(weight: np.floating[Any]) -> int | float:
     return int(weight) if float(weight).is_integer() else float(weight)
 
 
-def _checked_rows(X: Any, n_features: int, dtype: np.dtype[Any], *, scale_known: bool = False) -> Matrix:
-    """Return X as an array or CSR matrix of finite real numbers with the right number of columns."""
+def _checked_rows(X: Any, n_features: int) -> Matrix:
+    """Return X as an array or CSR matrix of real numbers with the right number of columns."""
     check_matrix(X)
     X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
     if X.ndim != 2 or X.shape[1] != n_features:
@@ -554,7 +569,6 @@ def _checked_rows(X: Any, n_features: int, dtype: np.dtype[Any], *, scale_known:
     values = X.data if sp.issparse(X) else X
     if values.dtype.kind not in "fiub":
         raise ValueError(f"X has dtype {values.dtype}: pass real numbers")
-    check_values(values, dtype, scale_known=scale_known)
     return X
 
 
