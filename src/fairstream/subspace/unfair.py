@@ -239,7 +239,8 @@ def _relative_columns(
     covariance = moments.covariance()
     window = leading_outside(covariance, mean_basis, width)
     Sigma = covariance.compress(window)
-    if np.trace(Sigma) <= (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance:
+    noise = (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance
+    if np.trace(Sigma) <= noise:
         return []  # the mean gaps hold all variance there is
     sides = {pair: [side.compress(window) for side in moments.second_moments(*pair)] for pair in pairs}
     nulled = np.zeros((width, 0))
@@ -249,6 +250,9 @@ def _relative_columns(
             if k == 0:
                 break
             V = leading_outside(SymmetricOperator(Sigma), nulled, k)
+            V = V[:, np.einsum("ij,ij->j", V, Sigma @ V) > noise]  # there is no ratio of nothing to nothing
+            if V.shape[1] == 0:
+                break
             direction = V @ _strongest_ratio(*(V.T @ side @ V for side in sides[pair]))
             nulled = np.hstack([nulled, direction[:, None]])
     return [(window @ nulled.astype(window.dtype)).astype(np.float64)]
