@@ -91,7 +91,7 @@ def test_moments_are_merged_and_solved(folder):
 
 def test_a_model_is_audited(folder):
     page = folder / "report.html"
-    run("audit", folder / "model", folder / "rows.npy", "-s", 6, "--html", page, "--probe", "linear")
+    run("audit", folder / "model", folder / "rows.npy", "-s", 6, "--html", page, "--attacker", "linear")
     assert "<html" in page.read_text(encoding="utf-8")
 
 

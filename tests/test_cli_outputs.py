@@ -10,7 +10,6 @@ import pytest
 from support.command import COMMANDS, run
 
 from fairstream import FairStreamingPCA, load, open_source
-from fairstream.cli.demo import CHOICES
 from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputPath, WritingCommand
 from fairstream.streaming.embed import embed_source, erase_source
 
@@ -43,7 +42,7 @@ def lines_of(folder):
     data, model, moments = folder / "X.npy", folder / "model", folder / "moments"
     labels = folder / "sex.txt"
     sensitive = ["-s", f"sex={labels}"]
-    audit = ["audit", model, data, *sensitive, "--sample", 100, "--probe", "linear"]
+    audit = ["audit", model, data, *sensitive, "--sample", 100, "--attacker", "linear"]
     (folder / "categories.json").write_text("{}")
     return {
         "fit, data": ["fit", data, *sensitive, "-k", 2, "-o", data],
@@ -174,7 +173,7 @@ def test_every_command_says_what_its_paths_are_for():
                 assert isinstance(command, WritingCommand)
             if parameter.name in ("sensitive", "others", "against"):
                 assert isinstance(kind, InputInText)
-    assert writing == {"fit", "transform", "erase", "moments", "merge", "solve", "audit", "demo"}
+    assert writing == {"fit", "transform", "erase", "moments", "merge", "solve", "audit", "tune", "demo"}
 
 
 def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch):
@@ -182,7 +181,9 @@ def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch):
     import pyarrow as pa
 
     monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
-    monkeypatch.setitem(CHOICES, "guard", 0.0)  # what it writes is the claim, not how long it searches
+    # What it writes is the claim, not how long it searches.
+    monkeypatch.setattr("fairstream.cli.demo.SEARCHED", ({"constraint": "mean"},))
+    monkeypatch.setattr("fairstream.cli.demo.DITHERS", (0.0, 0.4))
     pq.write_table(pa.table({"mine": [1]}), tmp_path / "adult.parquet")
     before = (tmp_path / "adult.parquet").read_bytes()
     result = run("demo", "--folder", tmp_path, code=1)

@@ -19,7 +19,7 @@ def direction_in_words(weights: dict[str, float]) -> str:
 
     Examples
     --------
-    >>> direction_in_words({"relationship=Husband": 0.8, "age": 0.1, "marital-status=Married": -0.5})
+    >>> direction_in_words({"relationship=Husband": 0.7, "age": 0.1, "marital-status=Married": -0.6})
     'mostly relationship=Husband, marital-status=Married (in the other sense)'
     """
     heaviest = sorted(weights.items(), key=lambda item: -abs(item[1]))
