@@ -90,9 +90,10 @@ bench: $(STAMP)  ## Speed and memory as ratios, the short version (about five mi
 false-alarms: $(STAMP)  ## How often an audit of shuffled labels raises an alarm (a few minutes)
 	$(BIN)/python benchmarks/audit_false_alarms.py --store
 
-bench-full: $(STAMP)  ## One table against every peer, written into docs/peers.md (half an hour; torch is large)
+bench-full: $(STAMP)  ## docs/peers.md and docs/speed.md measured anew (an hour; torch is large)
 	$(BIN)/python $(PIP_INSTALL) -e '.[bench]'
 	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/limit.py
 
 paper: $(STAMP)  ## The paper's synthetic experiments and PAFO checks (about half an hour)
 	$(BIN)/python paper/synthetic.py

@@ -1,18 +1,26 @@
 """How near the hot loops come to what the machine can do: every figure a ratio of two rates of one run.
 
-    python benchmarks/limit.py                     all of it, about eight minutes
-    python benchmarks/limit.py power sketch        some of it: power read sketch images rivals growth memory
+    python benchmarks/limit.py                     all of it, about fifteen minutes
+    python benchmarks/limit.py power sketch        some of it: exact fit power steps read sketch load images
+                                                   rivals growth memory
     python benchmarks/limit.py --quick             fewer repeats and rows, nothing stored
 
 What is counted (d = 38,804 features, one grey CelebA image; b rows; float32 products):
 
-- power: a whole step at k = 1,000, its orthonormalisation included, is 4 b d k + 2 d k^2 useful flops: the
-  two products with the block, and the cheapest orthonormalisation (Gram matrix, triangular solve). What else
-  is done (casting, means, principal axes, a second orthonormalisation for safety) is time and not counted.
+- exact: the time of an update of exact moments over that of `X.T @ X` in the same precision; one attribute of
+  two groups, and three of 2, 5 and 8.
+- fit: the time of a whole exact fit (k = 10, m = 1) over that of scikit-learn's PCA with whichever of its
+  solvers "covariance_eigh", "auto" and "randomized" is the quickest.
+- power: a whole step, its orthonormalisation included, is 4 b d k + 2 d k^2 useful flops: the two products
+  with the block, and the cheapest orthonormalisation (Gram matrix, triangular solve). What else is done
+  (casting, means, principal axes, a second orthonormalisation for safety) is time and not counted.
+- steps: the same at k = 50, 500 and 1,000, blocks of 2k and 8k rows.
 - read: a step of the first phase at m = 5, bytes of X over its time, against `X.sum()` as numpy does it.
-- sketch: an update at rank L that keeps w directions (`SketchedScatter.kept`) needs, for every slice of b
-  rows, Y = R B' (2 b d w), K = R R' (b^2 d, symmetric) and the new basis (2 d w (w + b)) flops. The small
-  eigenproblems, casting and group sums are time and not counted.
+- sketch: a step with b rows at rank L, which keeps w directions (`SketchedScatter.width`), is 6 b d w useful
+  flops: the rows times the old basis, times what that gives, times the new basis. Orthonormalisation,
+  repeated steps, casting and group sums are time and not counted.
+- load: how many times as long each path takes beside two busy processes as without them, over the same number
+  for a plain product X @ Y.
 - images: fitting from the JPEG archive over the slower of its two halves, each alone with all processors: the
   decoder with its default threads, and the same updates from blocks in memory. Where the halves share the
   processors, 1 / (1/decoder + 1/algebra) is all that can be had; the ratio to that is shown too.
@@ -36,7 +44,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,6 +58,7 @@ from threadpoolctl import threadpool_limits
 
 from fairstream import FairStreamingPCA, GroupMoments
 from fairstream.data import open_source
+from fairstream.datasets import paper_split
 from fairstream.power import FairPowerMethod
 
 HERE = Path(__file__).resolve().parent
@@ -107,6 +118,132 @@ def halves(n_rows: int) -> dict[str, np.ndarray]:
 # The ratios -----------------------------------------------------------------------------------------
 
 
+def exact(quick: bool) -> Ratios:
+    answer = []
+    for d, n in ((256, 60_000), (1_024, 60_000), (2_000, 30_000)):
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((n // 2 if quick else n, d), dtype=np.float32)
+        three = {name: rng.integers(0, size, len(X)) for name, size in (("a", 2), ("b", 5), ("c", 8))}
+        for what, groups, most in (
+            ("one attribute", {"a": three["a"]}, 1.25),
+            ("attributes of 2, 5 and 8 groups", three, 3.5),
+        ):
+            update = lambda: 1 / seconds(lambda: GroupMoments(d, None, np.float32).update(X, groups))  # noqa: E731, B023
+            product = lambda: 1 / seconds(lambda: X.T @ X)  # noqa: E731, B023
+            product(), update()
+            seen, plain_rate = paired(product, update, 3 if quick else 7)
+            note = f"{len(X):,} rows; X.T @ X {1 / plain_rate:.3f} s"
+            times = [1 / ratio for ratio in seen]
+            answer.append(
+                Ratio(f"exact moments, d={d:,}, {what}: time over X.T @ X", times, most=most, note=note)
+            )
+    return answer
+
+
+def fit(quick: bool) -> Ratios:
+    from sklearn.decomposition import PCA
+
+    rng, answer = np.random.default_rng(0), []
+    adult = paper_split("adult", 0)
+    problems = [("Adult", adult.X_train, adult.groups_train)]
+    for n, d in ((100_000, 1_024), (20_000, 2_000)):
+        n = n // 4 if quick else n
+        X = rng.standard_normal((n, 40), dtype=np.float32) @ rng.standard_normal((40, d), dtype=np.float32)
+        X += rng.standard_normal((n, d), dtype=np.float32)
+        problems.append((f"{n:,} x {d:,}", X, rng.integers(0, 2, n)))
+    for name, X, sex in problems:
+        theirs = {
+            solver: seconds(lambda: PCA(10, svd_solver=solver).fit(X))  # noqa: B023
+            for solver in ("randomized", "auto", "covariance_eigh")
+        }
+        quickest = min(theirs, key=lambda solver: theirs[solver])
+        pca = lambda: 1 / seconds(lambda: PCA(10, svd_solver=quickest).fit(X))  # noqa: E731, B023
+
+        def ours(X: Any = X, sex: Any = sex) -> float:
+            model = FairStreamingPCA(10, solver="exact")
+            return 1 / seconds(lambda: model.fit(X, sensitive_features=sex))
+
+        ours()
+        seen, plain_rate = paired(pca, ours, 3 if quick else 7)
+        note = f"PCA's {quickest} {1 / plain_rate:.3f} s"
+        times = [1 / ratio for ratio in seen]
+        answer.append(Ratio(f"exact fit, {name}: time over PCA's quickest", times, most=1.3, note=note))
+    return answer
+
+
+def steps(quick: bool) -> Ratios:
+    answer, plain = [], sgemm()
+    for k, least in ((50, None), (500, 0.65), (1_000, 0.8)):
+        for times in (2,) if quick else (2, 8):
+            b = times * k
+            X, groups = rows_of("float32", min(b, 2_000)), halves(min(b, 2_000))
+            pieces = b // len(X)
+            method = FairPowerMethod(
+                D, k, n_unfair=M, step_rows=(64, b), power_steps=(1, 999), random_state=0, dtype=np.float32
+            )
+            method.update(X[:64], {"group": groups["group"][:64]})
+
+            def step() -> float:
+                flops = 4.0 * b * D * k + 2.0 * D * k**2  # noqa: B023
+                return flops / seconds(lambda: [method.update(X, groups) for _ in range(pieces)])  # noqa: B023
+
+            step()
+            seen, plain_rate = paired(plain, step, 2 if quick else 3)
+            note = f"sgemm {plain_rate / 1e9:.0f} Gflop/s"
+            name = f"power step, k={k:,}, b={times}k: flops over sgemm"
+            answer.append(Ratio(name, seen, least=least if times == 2 else None, note=note))
+    return answer
+
+
+def load(quick: bool) -> Ratios:
+    """Each path alone, then beside two busy processes, and the product of matrices that all of them need."""
+    rng = np.random.default_rng(0)
+    X, sex = rng.standard_normal((20_000, 1_024), dtype=np.float32), rng.integers(0, 2, 20_000)
+    Y = rng.random((4_096, 4_096), dtype=np.float32)
+    exactly = FairStreamingPCA(10, solver="exact")
+    wide, groups = rng.standard_normal((1_000, 8_192), dtype=np.float32), halves(1_000)
+    method = FairPowerMethod(
+        8_192, 100, step_rows=1_000, power_steps=(1, 9_999), random_state=0, dtype=np.float32
+    ).update(wide, groups)
+    sketched = GroupMoments(8_192, 64, np.float32)
+    paths = {
+        "X @ Y": lambda: Y @ Y,
+        "exact fit, 20,000 x 1,024": lambda: exactly.fit(X, sensitive_features=sex),
+        "power step, 1,000 x 8,192, k=100": lambda: method.update(wide, groups),
+        "sketch update, 1,000 x 8,192, rank 64": lambda: sketched.update(wide, groups),
+    }
+    repeats = 3 if quick else 7
+    for work in paths.values():
+        work()
+    alone = {name: [seconds(work) for _ in range(repeats)] for name, work in paths.items()}
+    with busy_processes(2):
+        beside = {name: [seconds(work) for _ in range(repeats)] for name, work in paths.items()}
+    slower = {name: statistics.median(beside[name]) / statistics.median(alone[name]) for name in paths}
+    answer = []
+    for name in paths:
+        idle = statistics.median(alone[name])
+        times = [took / idle for took in beside[name]]
+        if name == "X @ Y":
+            answer.append(Ratio(f"{name}: time beside two busy processes over alone", times))
+            continue
+        note = f"{statistics.median(times):.2f} times as long as alone, X @ Y {slower['X @ Y']:.2f}"
+        relative = [ratio / slower["X @ Y"] for ratio in times]
+        answer.append(Ratio(f"{name}: slower under load than X @ Y", relative, most=1.2, note=note))
+    return answer
+
+
+@contextmanager
+def busy_processes(number: int) -> Iterator[None]:
+    """Keep some processors busy with other work."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 def power(quick: bool) -> Ratios:
     piece, pieces = 1_600, 2 if quick else 5
     b = piece * pieces  # 8,000 rows a step, one of the paper's block sizes
@@ -152,14 +289,14 @@ def sketch(quick: bool) -> Ratios:
     for dtype in ("uint8", "float32"):
         moments = GroupMoments(D, rank, np.float32)
         scatter: Any = moments._scatter
-        b, w = scatter.slice_rows(), scatter.kept
-        slices = 6  # about as many as a block of a source has
+        b, w = scatter.slice_rows(), scatter.width
+        slices = 2
         X, groups = rows_of(dtype, slices * b), halves(slices * b)
         moments.update(X, groups)
-        flops = slices * D * (2.0 * b * w + b**2 + 2 * w * (w + b))
+        flops = 6.0 * slices * b * D * w
         rate = lambda: flops / seconds(lambda: moments.update(X, groups))  # noqa: E731, B023
         seen, plain_rate = paired(plain, rate, 5 if quick else 9)
-        note = f"slices of {b} rows, {w} directions kept; sgemm {plain_rate / 1e9:.0f} Gflop/s"
+        note = f"steps of {b:,} rows, {w} directions; sgemm {plain_rate / 1e9:.0f} Gflop/s"
         answer.append(
             Ratio(f"sketch update, rank {rank}, {dtype}: flops over sgemm", seen, least=0.6, note=note)
         )
@@ -268,7 +405,10 @@ def memory(quick: bool) -> Ratios:
     return [Ratio(f"peak of a power fit, k={K:,}, m={M}, over the formula", [ratio], most=1.25, note=note)]
 
 
-PARTS = {part.__name__: part for part in (power, read, sketch, images, rivals, growth, memory)}
+PARTS = {
+    part.__name__: part
+    for part in (exact, fit, power, steps, read, sketch, load, images, rivals, growth, memory)
+}
 
 
 # In processes of their own ----------------------------------------------------------------------------
@@ -385,6 +525,8 @@ def main() -> None:
     for part in args.parts or PARTS:
         started = time.perf_counter()
         found = PARTS[part](args.quick)
+        if args.processor_time:
+            found = [replace(r, note=f"{r.note}; processor time of one thread".lstrip("; ")) for r in found]
         ratios += found
         print(f"{part}: {time.perf_counter() - started:.0f} s", *rows_of_table(found), sep="\n", flush=True)
         facts["load after"] = os.getloadavg()[0]

@@ -1,6 +1,6 @@
 """What one pass through a sketch of rank 60 loses against exact moments, as ratios sketch / exact.
 
-    python benchmarks/sketch_quality.py [--seeds 5]
+    python benchmarks/sketch_quality.py [--seeds 5] [--first 0]
 
 d=200, p=0.2, m=5, k=10, 20,000 rows in blocks of 1,000; eigenvalues j^-0.5 and j^-1; rows mixed, sorted by
 group, with the minority only in the last third, and split over summaries that are merged.
@@ -44,7 +44,9 @@ def ratios(decay: float, order: str, parts: int, seed: int) -> tuple[float, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
-    seeds = range(parser.parse_args().seeds)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    args = parser.parse_args()
+    seeds = range(args.first, args.first + args.seeds)
     print("decay  order       parts   exact |Pi_U V|   ratio mean (max)   variance ratio mean (min)")
     for decay in (0.5, 1.0):
         for order, parts in CASES:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairstream.linalg import gemm as blas
-from fairstream.linalg.gemm import add_gemm
+from fairstream.linalg.gemm import add_gemm, add_syrk
 
 RNG = np.random.default_rng(0)
 
@@ -73,3 +73,38 @@ def test_the_integers_are_those_of_the_declaration():
     assert routine is not None
     name = blas._capsule_name(blas.cython_blas.__pyx_capi__["dgemm"])
     assert (routine[1] is ctypes.c_int) == (b" int *" in name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(5, 4), (1, 4), (5, 1), (1, 1), (0, 2), (3, 0)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_product_with_its_own_transpose_is_added_below_the_diagonal(dtype, shape, order):
+    A = RNG.normal(size=shape).astype(dtype)
+    before = RNG.normal(size=(shape[0], shape[0])).astype(dtype)
+    C = laid_out(before, "F")
+    add_syrk(C, laid_out(A, order))
+    np.testing.assert_allclose(np.tril(C), np.tril(before + A @ A.T), rtol=1e-5, atol=1e-5)
+    around = C.base.copy()
+    around[1 : 1 + len(C), 2:] = 0
+    assert not around.any()
+
+
+@pytest.mark.parametrize(
+    ("C", "A", "message"),
+    [
+        (np.zeros((3, 3), order="F"), np.zeros((2, 3)), "do not fit"),
+        (np.zeros((2, 2), order="F"), np.zeros((2, 2), np.float32), "one kind of float"),
+        (np.zeros((4, 2))[::2], np.zeros((2, 2)), "one after the other"),
+    ],
+)
+def test_what_syrk_would_misread_is_refused(C, A, message):
+    with pytest.raises(ValueError, match=message):
+        add_syrk(C, A)
+
+
+def test_without_a_known_declaration_syrk_is_numpys_product(monkeypatch):
+    monkeypatch.setattr(blas, "_routines", {})
+    monkeypatch.setattr(blas, "_capsule_name", lambda capsule: b"void (char *, long *)")
+    C = np.ones((3, 3), order="F")
+    add_syrk(C, np.ones((3, 4)))
+    np.testing.assert_array_equal(np.tril(C), np.tril(np.full((3, 3), 5.0)))

@@ -183,6 +183,29 @@ def test_a_folder_in_use_is_not_overwritten(tmp_path):
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize("stop", [30, 90, 150])
+def test_a_sketch_whose_rows_wait_resumes_from_where_none_did(tmp_path, stop):
+    """Blocks of 15 rows, a step from 50 rows on: a checkpoint holds the rows of whole steps only."""
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(400, 120)) * np.arange(1, 121) ** -0.5, rng.integers(0, 2, 400)
+    source = open_source(X, sensitive_features={"sex": sex}, block_size=15)
+    options = {"n_components": 3, "solver": "sketch", "rank": 40}
+    through = fit_source(source, **options)
+
+    def interrupt(done, total):
+        if done >= stop:
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fit_source(source, checkpoint=tmp_path / "folder", every=1, progress=interrupt, **options)
+    files = CheckpointFolder(tmp_path / "folder").files()
+    assert bool(files) == (stop >= 60)
+    assert all(int(file.stem.removeprefix("rows-")) % 60 == 0 for file in files)
+    resumed = fit_source(source, checkpoint=tmp_path / "folder", every=1, resume=True, **options)
+    for name, array in through.to_state()[1].items():
+        assert array.tobytes() == resumed.to_state()[1][name].tobytes()
+
+
 def test_resuming_a_finished_fit_reads_and_learns_nothing_more(tmp_path):
     whole = fitted(tmp_path)
     assert_same_bits(fitted(tmp_path, resume=True), whole)

@@ -228,7 +228,7 @@ def objects():
     moments = GroupMoments(6).update(X, groups)
     return {
         "exact": moments,
-        "sketch": GroupMoments(6, 3, np.float32).update(X, groups),
+        "sketch": GroupMoments(6, 2, np.float32).update(X, groups),
         "subspace": solve(moments, 2),
         "estimator": FairStreamingPCA(2).fit(X, sensitive_features=groups),
         "power": power_estimator(),

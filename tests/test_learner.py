@@ -137,9 +137,9 @@ def test_channels_that_fail_in_the_middle_are_all_as_they_were():
     broken[5, -1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         learner.update(broken, GROUPS)
-    other = ChannelLearner([moments_learner(D), moments_learner(D), moments_learner(D, rank=2)])
+    other = ChannelLearner([moments_learner(D), moments_learner(D), moments_learner(D, rank=1)])
     other.update(X, GROUPS)
-    with pytest.raises(ValueError, match="other has rank=2"):
+    with pytest.raises(ValueError, match="other has rank=1"):
         learner.merge(other)
     with pytest.raises(ValueError, match=r"X has shape \(200, 13\), 12 columns are expected"):
         learner.update(np.ones((N, C * D + 1)), GROUPS)

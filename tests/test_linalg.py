@@ -112,3 +112,20 @@ def test_signs_are_fixed_whatever_lies_between_the_entries_of_a_column(rng, colu
         assert np.array_equal(np.abs(fixed), np.abs(V))
         assert np.all(fixed.max(axis=0) == np.abs(V).max(axis=0))
         assert np.all(np.abs((fixed * V).sum(axis=0)) == pytest.approx((V * V).sum(axis=0)))
+
+
+@pytest.mark.parametrize("with_axes", [False, True])
+def test_what_an_orthonormalisation_did_is_told_by_a_small_matrix(rng, with_axes):
+    U = np.linalg.qr(rng.normal(size=(60, 3)))[0]
+    A = np.asfortranarray(rng.normal(size=(60, 5)))
+    before = A.copy()
+    T = orthonormalise_outside(U, A, np.linalg.qr(rng.normal(size=(5, 5)))[0] if with_axes else None)
+    assert T is not None
+    np.testing.assert_allclose(A, (before - U @ (U.T @ before)) @ T, atol=1e-12)
+
+
+def test_of_nearly_dependent_columns_no_small_matrix_tells(rng):
+    A = np.asfortranarray(rng.normal(size=(60, 5)))
+    A[:, 1] = A[:, 0] + 1e-9 * A[:, 1]
+    assert orthonormalise_outside(np.zeros((60, 0)), A) is None
+    np.testing.assert_allclose(A.T @ A, np.eye(5), atol=1e-12)

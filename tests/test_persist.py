@@ -17,6 +17,7 @@ import fairstream
 from fairstream import FairstreamFileError, FairStreamingPCA, FairSubspace, GroupMoments, load, solve
 from fairstream.data.schema import Schema
 from fairstream.files import format as persist
+from fairstream.linalg import top_eigenpairs
 
 D = 12
 
@@ -155,12 +156,27 @@ def test_the_file_is_a_safetensors_file(tmp_path):
     moments = collected(4, np.float32)
     moments.save(tmp_path / "a")
     with safetensors.safe_open(str(tmp_path / "a"), "numpy") as file:
-        assert set(file.keys()) == {"weights", "means", "basis", "cores", "offsets", "energy", "row_marks"}
+        assert set(file.keys()) == {"weights", "means", "basis", "cores", "energy", "row_marks"}
         np.testing.assert_array_equal(file.get_tensor("basis"), moments._scatter.basis)
         about = json.loads(file.metadata()["fairstream"])
     assert about["kind"] == "GroupMoments"
     assert about["format_version"] == persist.FORMAT_VERSION
     assert about["versions"]["fairstream"] == fairstream.__version__
+
+
+def test_a_file_of_the_first_sketch_is_read_and_learns_on():
+    """It holds coordinates of the means too, and cuts where there are steps now."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 12)) * np.arange(1, 13) ** -1.0
+    sex = np.arange(300) % 2
+    X[:, 0] += sex
+    stored = load(STORED / "format-1-sketch.moments")
+    assert (stored.rank, stored.n_rows) == (4, 300)
+    assert stored.total_variance == pytest.approx(X.var(axis=0).sum())
+    exact = np.linalg.eigvalsh(np.cov(X.T, ddof=0))[::-1][:3]
+    for moments in (stored, stored.update(X, {"sex": sex})):
+        np.testing.assert_allclose(top_eigenpairs(moments.covariance(), 3)[0], exact, rtol=0.02)
+    assert stored.n_rows == 600
 
 
 def test_the_digest_covers_the_whole_file(tmp_path):

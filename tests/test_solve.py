@@ -288,6 +288,19 @@ def test_relative_directions_where_the_mean_gaps_hold_all_variance(dtype):
     assert unfair_basis(moments, 2, directions="relative", n_components=2).shape == (6, 1)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("rank", [None, 9])
+def test_relative_directions_end_where_the_variance_does(rank, dtype):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(400, 6)) @ rng.normal(size=(6, 20))).astype(dtype)
+    groups = {"sex": rng.integers(0, 2, 400), "race": rng.integers(0, 3, 400)}
+    moments = GroupMoments(20, rank, dtype).update(X, groups)
+    U = unfair_basis(moments, 4, directions="relative", n_components=3).astype(np.float64)
+    assert U.shape == (20, 6)  # of 3 mean gaps and 4 x 4 directions asked for
+    left = X.astype(np.float64) @ (np.eye(20) - U @ U.T)
+    assert np.square(left).sum() < 1e-6 * np.square(X).sum(dtype=np.float64)
+
+
 def test_float32_is_orthonormal_to_its_precision():
     X, labels = problem(7, 50, 1, 2)
     for rank in (None, 30):
@@ -415,6 +428,11 @@ def test_a_frontier_warns_where_more_nulled_directions_leave_a_larger_gap(adult_
     gaps = [point.covariance_gap["race"] for point in points]
     assert f"at n_unfair={int(np.argmin(gaps))}," in said
     assert max(gaps[int(np.argmin(gaps)) :]) > min(gaps) + 0.05 * gaps[0]
+
+
+def test_more_relative_directions_than_adult_has_variance_for_are_no_error(adult_moments):
+    U = unfair_basis(adult_moments, 15, directions="relative", n_components=10)
+    assert U.shape[1] == np.linalg.matrix_rank(adult_moments.covariance().to_dense(), tol=1e-6)
 
 
 def test_a_frontier_that_falls_is_silent(adult_moments):

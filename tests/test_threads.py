@@ -1,16 +1,19 @@
 """Work shared out to threads: the same results as on one, and limits that end where they began."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
 from support.brute_force import largest_sine
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import fairstream
 from fairstream import FairPowerMethod, FairStreamingPCA, GroupMoments
 from fairstream.linalg import products
 from fairstream.linalg import threads as linalg
@@ -47,26 +50,6 @@ def test_a_jump_of_the_level_leaves_the_sketch_whole(two_threads, jump, first):
     centred = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
     kept = np.square(centred @ pca.components_.T.astype(np.float64)).sum() / np.square(centred).sum()
     assert pca.explained_variance_ratio_.sum() == pytest.approx(kept, rel=1e-3)
-
-
-def test_a_gram_matrix_moved_far_is_made_anew(two_threads, monkeypatch):
-    """The control: what the test above would see, were the Gram matrix of rows prepared ahead only moved."""
-    X = two_levels(1_500, 1_500, 1, 150)
-
-    def moved_however_far(self, origin):
-        delta = origin.astype(self.R.dtype) - self.origin
-        ones = np.ones(len(self.R), dtype=self.R.dtype)
-        cross = np.outer(self.R @ delta, ones)
-        self._gram += np.float32(delta @ delta) - cross - cross.T
-        self.R -= delta
-        self.origin = self.origin + delta
-        return self
-
-    monkeypatch.setattr(products.DenseRows, "recentred", moved_however_far)
-    monkeypatch.setattr("fairstream.moments.sketch.is_orthonormal", lambda basis: True)
-    monkeypatch.setattr("fairstream.moments.scatter.Increment.is_far", lambda self, norms: False)
-    moments = GroupMoments(1_500, 48, np.float32).update(X[:1])
-    assert basis_error(moments.update(X[1:])) > 1e-2
 
 
 @pytest.mark.parametrize(("k", "shared_in"), [(3, step), (150, products)], ids=["rows", "products"])
@@ -119,8 +102,6 @@ def test_an_error_in_a_thread_is_raised(two_threads):
 
     with pytest.raises(ValueError, match="in the second share"):
         linalg.in_threads(fail, linalg.shares(10, work=10))
-    with pytest.raises(ZeroDivisionError), linalg.beside(lambda: 1 // 0):
-        pass
     assert linalg._one_thread.active == 0
 
 
@@ -148,16 +129,20 @@ def test_a_fit_in_one_thread_leaves_limits_to_the_others():
 
 def test_a_helper_leaves_the_limit_of_the_thread_it_helps(two_threads):
     """As threadpoolctl before 3.7 would let it: there the last to set the number of threads wins."""
-    seen = []
+    left = threading.Event()
 
-    def help_out():
-        with linalg.small_lapack():
-            pass
+    def work(part: slice) -> int | None:
+        if part.start:
+            with linalg.small_lapack():
+                pass
+            left.set()
+            return None
+        assert left.wait(10)
+        return linalg._pool_threads()
 
-    with linalg.beside(help_out):
-        time.sleep(0.1)
-        seen.append(linalg._pool_threads())
-    assert seen == [1]
+    with linalg.small_lapack():
+        seen = linalg.in_threads(work, [slice(0, 1), slice(1, 2)])
+    assert seen == [1, None]
 
 
 def test_the_error_state_of_numpy_goes_with_the_work(two_threads):
@@ -231,3 +216,90 @@ def test_work_is_done_where_there_are_no_helpers(script):
         pytest.skip("this system does not fork")
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert answer.stdout.strip() == "done", answer.stderr
+
+
+DECOMPOSITIONS = {
+    np.linalg: ("qr", "svd", "eigh", "eigvalsh", "solve", "cholesky", "lstsq"),
+    scipy.linalg: (
+        "qr",
+        "svd",
+        "eigh",
+        "cholesky",
+        "solve",
+        "null_space",
+        "subspace_angles",
+        "solve_triangular",
+    ),
+}
+
+
+@pytest.fixture
+def seen_threads(monkeypatch):
+    """Collect, for every decomposition of a matrix, its routine and how many threads BLAS had."""
+    seen: list[tuple[str, int]] = []
+
+    def watched(name, routine):
+        def call(A, *others, **options):
+            size = np.size(A)
+            if size < linalg.LARGE**2:
+                seen.append((name, linalg._pool_threads()))
+            return routine(A, *others, **options)
+
+        return call
+
+    for module, names in DECOMPOSITIONS.items():
+        for name in names:
+            monkeypatch.setattr(module, name, watched(name, getattr(module, name)))
+    with threadpool_limits(2, user_api="blas"):
+        if linalg._pool_threads() < 2:
+            pytest.skip("this BLAS has one thread")
+        yield seen
+
+
+FITS = {
+    "exact": {"solver": "exact"},
+    "relative": {"solver": "exact", "directions": "relative"},
+    "guarded": {"solver": "exact", "guard": 1.0},
+    "sketch": {"solver": "sketch", "rank": 24},
+    "power": {"solver": "power", "power_steps": 3, "step_rows": 150},
+}
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+@pytest.mark.parametrize("fit", FITS)
+def test_no_small_decomposition_of_a_fit_runs_on_more_than_one_thread(seen_threads, fit):
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(900, 60)) * np.linspace(3, 1, 60), rng.integers(0, 2, 900)
+    FairStreamingPCA(5, n_unfair=2, random_state=0, **FITS[fit]).fit(X, sensitive_features=sex)
+    assert seen_threads
+    assert {name for name, threads in seen_threads if threads > 1} == set()
+
+
+def test_a_decomposition_without_the_entry_point_is_seen(seen_threads):
+    """The control."""
+    np.linalg.qr(np.eye(3))
+    assert seen_threads == [("qr", 2)]
+
+
+def test_a_large_decomposition_keeps_the_threads_of_blas(monkeypatch):
+    monkeypatch.setattr(linalg, "LARGE", 4)
+    with threadpool_limits(2, user_api="blas"):
+        before = linalg._pool_threads()
+        assert linalg.lapack(lambda A: linalg._pool_threads(), np.eye(4)) == before
+        assert linalg.lapack(lambda A: linalg._pool_threads(), np.eye(3)) == 1
+
+
+def test_every_decomposition_goes_through_the_one_entry_point():
+    call = re.compile(
+        r"linalg\.(qr|svd|svdvals|eigh|eigvalsh|solve|cholesky|lstsq|pinv|inv|null_space|subspace_angles)\("
+    )
+    assert call.search("np.linalg.qr(A)")  # the control
+    source = Path(fairstream.__file__).parent
+    found = [
+        f"{path.relative_to(source)}: {line.strip()}"
+        for path in sorted(source.rglob("*.py"))
+        if path.name != "sketch.py"  # holds the limit around several of them at once
+        for line in path.read_text().splitlines()
+        if call.search(line)
+    ]
+    assert found == []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from fairstream.baselines.base import Array
-from fairstream.linalg import eigh, small_lapack
+from fairstream.linalg import eigh, lapack, small_lapack
 from fairstream.linalg.memory import refuse_beyond_memory
 
 _SMALL = 512  # up to here one thread is faster
@@ -122,7 +122,7 @@ def penalised_projection(
     with threads:
         n_iter = _iterate(splitting, tolerance, max_iter)
     P = splitting.T[: len(C)]
-    squared_norms = [float(np.linalg.norm(G.T @ P, 2)) ** 2 if G.size else 0.0 for G in factors]
+    squared_norms = [float(lapack(np.linalg.norm, G.T @ P, 2)) ** 2 if G.size else 0.0 for G in factors]
     return RelaxedProjection(P, np.array(squared_norms), n_iter, max(splitting.residuals()))
 
 
@@ -230,7 +230,7 @@ class _Acceleration:
         """Return the combination of the remembered points, this one among them, whose steps nearly cancel."""
         gram = np.array([[np.vdot(one, other) for _, one in self.changes] for _, other in self.changes])
         gram += 1e-10 * max(np.trace(gram), 1e-300) * np.eye(len(gram))
-        weights = np.linalg.solve(gram, [np.vdot(by_f, f) for _, by_f in self.changes])
+        weights = lapack(np.linalg.solve, gram, [np.vdot(by_f, f) for _, by_f in self.changes])
         jumped = z + f
         for weight, (by_point, _) in zip(weights, self.changes, strict=True):
             jumped -= weight * by_point

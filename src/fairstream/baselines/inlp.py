@@ -14,6 +14,7 @@ from fairstream.baselines.probe import warn_if_readable
 from fairstream.linalg import (
     SymmetricOperator,
     fix_signs,
+    lapack,
     leading_outside,
     orthonormalise,
     project_out,
@@ -147,5 +148,5 @@ def _any_eigenvectors(nulled: Array, k: int, random: np.random.RandomState) -> A
     try:
         _, vectors = eigsh(P, k, which="LM", v0=start)
     except ArpackError:  # no convergence; any directions of the range will do
-        vectors = np.linalg.qr(P @ random.standard_normal((d, k)))[0]
+        vectors = lapack(np.linalg.qr, P @ random.standard_normal((d, k)))[0]
     return vectors

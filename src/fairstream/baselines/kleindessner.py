@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 
 from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter
-from fairstream.linalg import eigh, fix_signs, orthonormalise, top_eigenvectors
+from fairstream.linalg import eigh, fix_signs, lapack, orthonormalise, top_eigenvectors
 
 
 class KleindessnerFairPCA(LinearFairTransformer):
@@ -67,7 +67,7 @@ class KleindessnerFairPCA(LinearFairTransformer):
     def _solve(self, rows: GroupedRows) -> Learned:
         d = rows.X.shape[1]
         unfair = orthonormalise(rows.mean_gaps())
-        basis = scipy.linalg.null_space(unfair.T) if unfair.shape[1] else np.eye(d)
+        basis = lapack(scipy.linalg.null_space, unfair.T) if unfair.shape[1] else np.eye(d)
         if self.fraction is not None:
             basis = basis @ _quiet_directions(rows, basis, _kept(self.fraction, d))
         k = self._check_n_components(basis.shape[1], f"the constraints leave {basis.shape[1]} directions")

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.metrics.pairwise import rbf_kernel
 
 from fairstream.baselines.base import Array, FairTransformer, GroupedRows, Learned
-from fairstream.linalg import fix_signs, top_eigenvectors
+from fairstream.linalg import fix_signs, lapack, top_eigenvectors
 from fairstream.linalg.memory import refuse_beyond_memory
 
 _TILE_ENTRIES = 4_000_000
@@ -90,7 +90,7 @@ class KleindessnerKernelFairPCA(FairTransformer):
         k = self._check_n_components(len(X) - 1, f"n_samples = {len(X)} leave {len(X) - 1} directions")
         kernel, seen = _kernel_matrix(X, gamma, contrasts)
         # Contrasts add up to zero, so their Gram matrix is singular.
-        weights = np.linalg.pinv(contrasts.T @ seen, rcond=1e-10, hermitian=True)
+        weights = lapack(np.linalg.pinv, contrasts.T @ seen, rcond=1e-10, hermitian=True)
         values, vectors = _leading(kernel, seen, weights, k)
         alive = values > _noise(len(X), kernel.dtype) * max(values[0], 0.0)
         if not alive.all():

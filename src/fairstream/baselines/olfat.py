@@ -11,7 +11,7 @@ import scipy.linalg
 from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter, spread
 from fairstream.baselines.fantope import penalised_projection, symmetric
 from fairstream.errors import FairstreamWarning, NotEnoughGroupsError, missing_extra
-from fairstream.linalg import eigh, fix_signs, top_eigenvectors
+from fairstream.linalg import eigh, fix_signs, lapack, top_eigenvectors
 
 _NO_ROOM = 1e-30  # a relative bound on the mean gap below which only rounding is left
 
@@ -160,7 +160,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
         length = float(np.linalg.norm(gap))
         if length <= self.delta:
             return np.eye(len(gap)), None  # P <= I implies the bound
-        others = scipy.linalg.null_space(gap[None, :])
+        others = lapack(scipy.linalg.null_space, gap[None, :])
         bound = (self.delta / length) ** 2
         if bound < _NO_ROOM:
             return others, None

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 
 from fairstream.baselines.base import Array
+from fairstream.linalg import lapack
 
 Objective = Callable[[Array], tuple[float, Array]]
 
@@ -38,7 +39,7 @@ def retract(A: Array) -> Array:
     >>> retract(np.array([[-3.0], [4.0]])).round(6).tolist()
     [[-0.6], [0.8]]
     """
-    Q, R = scipy.linalg.qr(A, mode="economic", check_finite=False)
+    Q, R = lapack(scipy.linalg.qr, A, mode="economic", check_finite=False)
     signed: Array = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
     return signed
 

@@ -15,7 +15,7 @@ from fairstream.data.blocks import Block
 from fairstream.data.cutting import join_blocks, reslice, rows_between
 from fairstream.data.groups import GroupColumn
 from fairstream.datasets.two_groups import Population, TwoGroups
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, lapack
 
 __all__ = ["Population", "SyntheticStream", "TwoGroups", "benchmark_stream", "synthetic_stream"]
 
@@ -239,5 +239,5 @@ def _signs(codes: NDArray[np.uint8]) -> FloatArray:
 
 def _random_basis(rng: np.random.Generator, d: int) -> FloatArray:
     # The signs of R's diagonal make Q uniform (Haar) over the orthogonal group.
-    Q, R = np.linalg.qr(rng.standard_normal((d, d)))
+    Q, R = lapack(np.linalg.qr, rng.standard_normal((d, d)))
     return np.asarray(Q * np.sign(np.diag(R)))

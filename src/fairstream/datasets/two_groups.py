@@ -17,6 +17,7 @@ import scipy.optimize
 from fairstream.linalg import (
     FloatArray,
     SymmetricOperator,
+    lapack,
     leading_outside,
     orthonormalise,
     spectrum_outside,
@@ -168,7 +169,7 @@ class TwoGroups:
         for mu, C, M in zip(self.group_means, self.group_covariances, self.group_second_moments, strict=True):
             outer, trace, length = np.outer(mu, mu), np.trace(C), mu @ mu
             fourth = length * M + trace * M + 2 * (outer @ C + C @ outer) + excess * C @ C
-            variances.append(float(np.linalg.norm(fourth - M @ M, 2)))
+            variances.append(float(lapack(np.linalg.norm, fourth - M @ M, 2)))
         return max(variances)
 
     def population(self, n_components: int, n_unfair: int = 1, constraint: str = "all") -> Population:

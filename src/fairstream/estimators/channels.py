@@ -69,6 +69,10 @@ class ChannelLearner:
         return self.learners[0].passes
 
     @property
+    def is_settled(self) -> bool:
+        return all(learner.is_settled for learner in self.learners)
+
+    @property
     def needs_groups(self) -> bool:
         return self.learners[0].needs_groups
 

@@ -72,6 +72,10 @@ class Learner(Protocol):
         """Whether the next rows must come with their groups if groups are compared at all."""
 
     @property
+    def is_settled(self) -> bool:
+        """Whether its file, written now, would resume to the bit as it goes on itself."""
+
+    @property
     def phase(self) -> str:
         """Where the power method is: "unfair" or "components"; an AttributeError if there is none."""
 
@@ -197,6 +201,10 @@ class MomentsLearner(_Single):
     needs_groups = True
 
     @property
+    def is_settled(self) -> bool:
+        return not self.moments.rows_wait
+
+    @property
     def moments(self) -> GroupMoments:
         return self._held
 
@@ -261,6 +269,7 @@ class PowerLearner(_Single):
 
     name = "power"
     solver = "power"
+    is_settled = True
 
     @property
     def moments(self) -> Any:

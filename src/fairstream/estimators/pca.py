@@ -42,8 +42,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         up to 2,000 features (fewer with very many groups) unless `rank` is given. "power" is the paper's
         fair noisy power method, O(d k) memory, two phases, nothing before both are through.
     rank : int, optional
-        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64, at most d,
-        and d itself up to 512 features.
+        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64. From half of
+        the features on, and by default up to 512 features, moments are exact after all; `solver_` says so.
         Data whose variance is spread evenly over many features (rare categories, standardised) needs more.
     step_rows : int or (int, int), optional
         "power" only: rows per step in the two phases. None reads the whole data in every step (not with

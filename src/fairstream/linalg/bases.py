@@ -21,6 +21,7 @@ from fairstream.linalg.threads import (
     add_product,
     in_threads,
     inner_product,
+    lapack,
     shares,
     small_lapack,
     wide_product,
@@ -61,11 +62,10 @@ def orthonormalise(A: FloatArray, *, rtol: float | None = None) -> FloatArray:
 def rank_revealing_basis(A: FloatArray, rtol: float) -> FloatArray:
     """Return an orthonormal basis of the unit columns of A, of A's numerical rank, on A's own memory."""
     if A.shape[0] < A.shape[1]:  # one mean gap per group of several attributes, in few features
-        left, singular, _ = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+        left, singular, _ = lapack(scipy.linalg.svd, A, full_matrices=False, check_finite=False)
         return np.asfortranarray(left[:, : int(np.count_nonzero(singular > rtol * singular[0]))])
     R = _householder(A)
-    with small_lapack():
-        left, singular, _ = scipy.linalg.svd(R, check_finite=False)
+    left, singular, _ = lapack(scipy.linalg.svd, R, check_finite=False)
     rotate(A, left)
     return A[:, : int(np.count_nonzero(singular > rtol * singular[:1].sum()))]
 
@@ -84,19 +84,21 @@ def orthonormalise_in_place(A: FloatArray) -> FloatArray:
     >>> bool(np.allclose(A.T @ A, np.eye(2)) and np.allclose(A @ R, before))
     True
     """
-    return _factorise(A, None)
+    return _factorise(A, None)[0]
 
 
-def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None = None) -> None:
+def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None = None) -> FloatArray | None:
     """Overwrite A with an orthonormal basis of (I - UU')A that is orthogonal to U to rounding.
 
     The columns are those that a QR factorisation of (I - UU')A has, or of (I - UU')A axes for orthogonal
     axes (j x j): they lead in that order. The second projection removes what rounding left in U. Only if that
     was much (A had almost no rank outside U) is another factorisation needed; columns that lay in U
     altogether become fixed directions.
+
+    Returns T (j x j) with new A = (I - UU') old A T, None if the columns were too dependent to tell.
     """
     project_out_in_place(U, A)
-    _factorise(A, axes)
+    T = _factorise(A, axes)[1]
     leak = project_out_in_place(U, A)
     if np.abs(leak).max(initial=0.0) > np.sqrt(np.finfo(A.dtype).eps) / 100:
         arbitrary = np.flatnonzero(np.linalg.norm(leak, axis=0) > 1e-3)
@@ -104,6 +106,8 @@ def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None
         A[:, arbitrary] = project_out(U, filling)
         _factorise(A, None)
         project_out_in_place(U, A)
+        return None
+    return T
 
 
 def random_basis(n_features: int, columns: int, generator: np.random.Generator, dtype: Any) -> FloatArray:
@@ -113,8 +117,8 @@ def random_basis(n_features: int, columns: int, generator: np.random.Generator, 
     return Q
 
 
-def _factorise(A: FloatArray, axes: FloatArray | None) -> FloatArray:
-    """Overwrite A with the Q of A axes = QR; without axes, return R.
+def _factorise(A: FloatArray, axes: FloatArray | None) -> tuple[FloatArray, FloatArray | None]:
+    """Overwrite A with the Q of A axes = QR; return R (without axes), and T with Q = AT if it is accurate.
 
     One Gram factor is enough for well-conditioned columns, as they are once an iteration has settled; else a
     second one makes good what the first has lost.
@@ -123,22 +127,23 @@ def _factorise(A: FloatArray, axes: FloatArray | None) -> FloatArray:
     if rows < columns or not A.flags.f_contiguous:
         raise ValueError(f"A has shape {A.shape}, strides {A.strides}: pass a tall Fortran-ordered array")
     if columns == 0:
-        return np.zeros((0, 0), dtype=A.dtype)
+        return np.zeros((0, 0), dtype=A.dtype), None
     found = _gram_factor(A)
     if found is None or found[2] * np.finfo(A.dtype).eps > 1e-2:
         R = _householder(A)
         if axes is not None:
             rotate(A, _orthogonal_factor(R @ axes))
-        return R
+        return R, None
     R, inverse, spread = found
-    rotate(A, inverse if axes is None else inverse @ _orthogonal_factor(R @ axes))
-    if spread > 4:
-        found = _gram_factor(A)
-        if found is None or found[2] > 4:
-            return _householder(A) @ R
-        rotate(A, found[1])
-        R = found[0] @ R
-    return R
+    T = inverse if axes is None else inverse @ _orthogonal_factor(R @ axes)
+    rotate(A, T)
+    if spread <= 4:
+        return R, T
+    found = _gram_factor(A)
+    if found is None or found[2] > 4:
+        return _householder(A) @ R, None
+    rotate(A, found[1])
+    return found[0] @ R, None
 
 
 def _gram_factor(A: FloatArray) -> tuple[FloatArray, FloatArray, float] | None:
@@ -154,13 +159,14 @@ def _gram_factor(A: FloatArray) -> tuple[FloatArray, FloatArray, float] | None:
         return None
     lengths = np.sqrt(squares)
     gram /= np.outer(lengths, lengths)
+    try:
+        R = lapack(scipy.linalg.cholesky, gram, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    inverse = lapack(scipy.linalg.lapack.dtrtri, R)[0]
     with small_lapack():
-        try:
-            R = scipy.linalg.cholesky(gram, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            return None
-        inverse = scipy.linalg.lapack.dtrtri(R)[0]
-        return R * lengths, inverse / lengths[:, None], _largest_eigenvalue(inverse)
+        spread = _largest_eigenvalue(inverse)
+    return R * lengths, inverse / lengths[:, None], spread
 
 
 def _largest_eigenvalue(inverse: FloatArray) -> float:
@@ -174,8 +180,7 @@ def _largest_eigenvalue(inverse: FloatArray) -> float:
 
 
 def _orthogonal_factor(R: FloatArray) -> FloatArray:
-    with small_lapack():
-        factor: FloatArray = scipy.linalg.qr(R, mode="economic", check_finite=False)[0]
+    factor: FloatArray = lapack(scipy.linalg.qr, R, mode="economic", check_finite=False)[0]
     return factor
 
 
@@ -186,9 +191,9 @@ def _householder(A: FloatArray) -> FloatArray:
         return np.zeros((0, 0), dtype=A.dtype)
     geqrf, orgqr = scipy.linalg.get_lapack_funcs(("geqrf", "orgqr"), (A,))
     workspace = 64 * columns  # LAPACK's panels are at most 64 columns wide
-    factored, tau, _, _ = geqrf(A, lwork=workspace, overwrite_a=True)
+    factored, tau, _, _ = lapack(geqrf, A, lwork=workspace, overwrite_a=True)
     R: FloatArray = np.triu(factored[:columns])
-    Q, _, _ = orgqr(factored, tau, lwork=workspace, overwrite_a=True)
+    Q, _, _ = lapack(orgqr, factored, tau, lwork=workspace, overwrite_a=True)
     if not np.shares_memory(Q, A):  # an array LAPACK could not take as it was, for instance unaligned
         A[...] = Q
     for j in np.flatnonzero(np.diag(R) < 0):
@@ -302,5 +307,5 @@ def principal_angles(A: FloatArray, B: FloatArray) -> FloatArray:
     >>> float(principal_angles(np.array([[1.0], [0.0]]), np.array([[0.0], [1.0]]))[0]) == np.pi / 2
     True
     """
-    angles: FloatArray = scipy.linalg.subspace_angles(A, B)
+    angles: FloatArray = lapack(scipy.linalg.subspace_angles, A, B)
     return angles

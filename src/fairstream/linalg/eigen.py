@@ -6,15 +6,20 @@ the leading eigenvectors of (I - UU') Sigma (I - UU').
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.linalg
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from fairstream.linalg.arrays import FloatArray, is_finite
 from fairstream.linalg.bases import fix_signs_in_place, orthonormalise_outside, project_out
 from fairstream.linalg.symmetric import SymmetricOperator
-from fairstream.linalg.threads import small_lapack
+from fairstream.linalg.threads import lapack, lapack_threads
 
 _SMALL = 512
+_LANCZOS_FROM = 400  # features: below, dense decompositions are as quick
+_LANCZOS_SHARE = 16  # features per eigenpair that is asked for, at least
 NO_VARIANCE = 1e-13  # of the total: what is below is rounding
 
 
@@ -27,11 +32,8 @@ def eigh(S: FloatArray) -> tuple[FloatArray, FloatArray]:
     array([1., 3.])
     """
     check_finite_matrix(S)
-    if S.shape[0] <= _SMALL:
-        with small_lapack():
-            values, vectors = scipy.linalg.eigh(S, check_finite=False)
-    else:
-        values, vectors = scipy.linalg.eigh(S, check_finite=False, driver="evd")
+    driver = "evr" if S.shape[0] <= _SMALL else "evd"
+    values, vectors = lapack(scipy.linalg.eigh, S, check_finite=False, driver=driver)
     return values, vectors
 
 
@@ -53,6 +55,10 @@ def top_eigenvectors(S: FloatArray, m: int, *, by: str = "value") -> tuple[Float
     >>> values
     array([ 4., -2.])
     """
+    check_finite_matrix(S)
+    found = by_lanczos(lambda x: S @ x, len(S), m, by=by)
+    if found is not None:
+        return found
     values, vectors = eigh(S)
     key = np.abs(values) if by == "absolute" else values
     order = np.argsort(-key, kind="stable")[:m]
@@ -69,6 +75,60 @@ def top_eigenpairs(S: SymmetricOperator, m: int, *, by: str = "value") -> tuple[
     """
     values, vectors = top_eigenvectors(S.core, m, by=by)
     return values, S.expand(vectors)
+
+
+def by_lanczos(
+    multiply: Callable[[FloatArray], FloatArray], d: int, m: int, *, by: str = "value"
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return the m leading eigenpairs of a symmetric d x d matrix from products with it, or None.
+
+    None if a dense decomposition is as quick, and if in doubt: the iteration takes longer than that, leaves a
+    residual, or has missed an eigenvector (of equal eigenvalues it may see only one). The start is fixed, so
+    the answer is always the same.
+
+    Examples
+    --------
+    >>> S = np.diag([9.0, -16.0, *np.linspace(1, 0, 998)])
+    >>> by_lanczos(lambda x: S @ x, 1000, 2, by="absolute")[0].round(9)
+    array([-16.,   9.])
+    """
+    if d < _LANCZOS_FROM or not 0 < m <= d // _LANCZOS_SHARE:
+        return None
+    operator = LinearOperator((d, d), matvec=multiply, dtype=np.float64)
+    found = _eigsh(operator, m, by, max(2 * m + 10, 40), tolerance=1e-12)
+    if found is None:
+        return None
+    values, vectors = found
+    images = np.column_stack([multiply(vector) for vector in vectors.T])
+    size = float(np.abs(values[0]))
+    residual = float(np.linalg.norm(images - vectors * values, axis=0).max())
+    if not residual <= 1e-10 * size:
+        return None
+    rest = LinearOperator(
+        (d, d), matvec=lambda x: multiply(x) - vectors @ (values * (vectors.T @ x)), dtype=np.float64
+    )
+    missed = _eigsh(rest, 1, by, 20, tolerance=1e-3)  # its square is the eigenvalue's tolerance
+    if missed is None:
+        return None
+    last, best = (values[-1], missed[0][0]) if by == "value" else np.abs([values[-1], missed[0][0]])
+    return None if best > last + 1e-6 * abs(last) + 1e-12 * size else (values, vectors)
+
+
+def _eigsh(
+    operator: LinearOperator, m: int, by: str, width: int, tolerance: float
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return eigenpairs, largest first; None if they take about as long as a dense decomposition."""
+    d = operator.shape[0]
+    restarts = max((3 * d // 10 - width) // (width - m), 2)
+    start = np.random.default_rng(width).standard_normal(d)
+    options = {"which": "LM" if by == "absolute" else "LA", "v0": start, "ncv": width, "maxiter": restarts}
+    try:
+        with lapack_threads(d):
+            values, vectors = eigsh(operator, m, tol=tolerance, **options)
+    except ArpackError:  # no convergence, or a start that the matrix maps to zero
+        return None
+    order = np.argsort(-(np.abs(values) if by == "absolute" else values), kind="stable")
+    return values[order], vectors[:, order]
 
 
 def leading_outside(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
@@ -107,16 +167,24 @@ def spectrum_outside(Sigma: FloatArray, U: FloatArray) -> FloatArray:
 
 
 def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> FloatArray:
-    """Push U to the bottom of the spectrum: what is left on top lies outside U, whatever Sigma's rank."""
+    """Return the leading eigenvectors outside U, as many as have variance.
+
+    The dense way pushes U to the bottom of the spectrum: what is left on top lies outside U, whatever Sigma's
+    rank.
+    """
     Sigma, d = covariance.core, covariance.shape[0]
-    images = Sigma @ U
     bottom = max(covariance.trace(), np.finfo(float).tiny)
+    check_finite_matrix(Sigma)
+    found = by_lanczos(lambda x: project_out(U, Sigma @ project_out(U, x)), d, k)
+    if found is not None:
+        return found[1][:, found[0] > NO_VARIANCE * bottom]
+    images = Sigma @ U
     cross = images @ U.T
     inner = U.T @ images - bottom * np.eye(U.shape[1])
     projected = Sigma - cross - cross.T + U @ inner @ U.T
     if k < d // 4:
         check_finite_matrix(projected)
-        values, V = scipy.linalg.eigh(projected, subset_by_index=[d - k, d - 1], check_finite=False)
+        values, V = lapack(scipy.linalg.eigh, projected, subset_by_index=[d - k, d - 1], check_finite=False)
     else:
         values, V = eigh(projected)
     values, V = values[::-1][:k], V[:, ::-1][:, :k]

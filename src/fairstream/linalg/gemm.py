@@ -1,8 +1,8 @@
-"""BLAS's gemm on any part of an array's memory, without the interpreter's lock.
+"""BLAS's gemm and syrk on any part of an array's memory, without the interpreter's lock.
 
-SciPy's wrapper of gemm holds the lock and takes whole Fortran-ordered arrays, and NumPy's product cannot add
-to what is there: threads that each own some of the rows of a sum could use neither. This calls the same
-routine by the address that SciPy publishes for compiled code (`scipy.linalg.cython_blas`).
+SciPy's wrappers hold the lock and take whole Fortran-ordered arrays, and NumPy's product cannot add to what
+is there: threads that each own some of the rows of a sum could use neither. This calls the same routines by
+the addresses that SciPy publishes for compiled code (`scipy.linalg.cython_blas`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cython_blas
 
 Matrix = NDArray[Any]
-_NUMBERS = {np.dtype(np.float32): ("sgemm", ctypes.c_float), np.dtype(np.float64): ("dgemm", ctypes.c_double)}
+_NUMBERS = {np.dtype(np.float32): ("s", ctypes.c_float), np.dtype(np.float64): ("d", ctypes.c_double)}
+_ARGUMENTS = {"gemm": 13, "syrk": 10}
 _routines: dict[str, tuple[Callable[..., None], type] | None] = {}
 _LARGEST = 2**31 - 1  # number that fits an integer of most builds
 
@@ -50,7 +51,7 @@ def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
     turned_C, step_C = _layout(C)
     if turned_C == b"T":
         raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
-    found = _routine(name)
+    found = _routine(f"{name}gemm")
     if found is None or max(rows, columns, inner, step_A, step_B, step_C) > _LARGEST:
         C += C.dtype.type(alpha) * (A @ B)
         return
@@ -62,6 +63,43 @@ def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
     routine(
         turned_A, turned_B, *sizes, factor, places[0], steps[0], places[1], steps[1], one, places[2], steps[2]
     )
+
+
+def add_syrk(C: Matrix, A: Matrix) -> None:
+    """Add A A' to the lower triangle of C on C's own memory; what is above the diagonal means nothing then.
+
+    Half the work of `add_gemm`, with the same demands on the arrays.
+
+    Examples
+    --------
+    >>> C = np.ones((2, 2), order="F")
+    >>> add_syrk(C, np.array([[1.0], [2.0]]))
+    >>> np.tril(C)
+    array([[2., 0.],
+           [3., 5.]])
+    """
+    rows, inner = A.shape
+    if C.shape != (rows, rows):
+        raise ValueError(f"A is {A.shape}, C {C.shape}: they do not fit together")
+    if not (A.dtype == C.dtype and C.dtype in _NUMBERS and C.flags.writeable):
+        raise ValueError(f"A is {A.dtype}, C {C.dtype}: pass one kind of float, C to write on")
+    if A.size == 0:
+        return
+    name, number = _NUMBERS[C.dtype]
+    turned_A, step_A = _layout(A)
+    turned_C, step_C = _layout(C)
+    if turned_C == b"T":
+        raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
+    found = _routine(f"{name}syrk")
+    if found is None or max(rows, inner, step_A, step_C) > _LARGEST:
+        C += A @ A.T
+        return
+    routine, integer = found
+    sizes = [ctypes.byref(integer(size)) for size in (rows, inner)]
+    one = ctypes.byref(number(1))
+    steps = [ctypes.byref(integer(step)) for step in (step_A, step_C)]
+    places = [ctypes.c_void_p(array.ctypes.data) for array in (A, C)]
+    routine(b"L", turned_A, *sizes, one, places[0], steps[0], one, places[1], steps[1])
 
 
 def _layout(A: Matrix) -> tuple[bytes, int]:
@@ -77,7 +115,7 @@ def _layout(A: Matrix) -> tuple[bytes, int]:
 
 
 def _routine(name: str) -> tuple[Callable[..., None], type] | None:
-    """Return gemm and what it takes for an integer; None if SciPy's declaration is one we do not know.
+    """Return a routine and what it takes for an integer; None if SciPy's declaration is one we do not know.
 
     The capsule's name is the declaration, such as "void (char *, char *, int *, int *, ...)".
     """
@@ -86,12 +124,12 @@ def _routine(name: str) -> tuple[Callable[..., None], type] | None:
         declared = _capsule_name(capsule)
         integers = {b"int *": ctypes.c_int, b"int64_t *": ctypes.c_int64}
         kinds = [kind.strip() for kind in declared.partition(b"(")[2].rstrip(b")").split(b",")]
-        integer = integers.get(kinds[2]) if len(kinds) == 13 else None
+        integer = integers.get(kinds[2]) if len(kinds) == _ARGUMENTS[name[1:]] else None
         if integer is None:
             _routines[name] = None
         else:
             address = _capsule_pointer(capsule, declared)
-            arguments = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * 11
+            arguments = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * (len(kinds) - 2)
             _routines[name] = ctypes.CFUNCTYPE(None, *arguments)(address), integer  # gives up the lock
     return _routines[name]
 

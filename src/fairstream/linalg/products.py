@@ -7,7 +7,7 @@ with R that the moments and the power method need is one BLAS-3 (or sparse) call
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.threads import (
     add_product,
     in_threads,
@@ -28,7 +29,7 @@ from fairstream.linalg.threads import (
 _PANEL = 1_024
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
-SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
+FEW_COMBINATIONS = 512  # up to which BLAS is faster on panels that are then added than if it adds itself
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
@@ -38,29 +39,20 @@ SLICE_BYTES = 2**22
 class CentredRows(Protocol):
     """What the moments and the power method ask of the rows R of a block."""
 
-    def gram(self) -> FloatArray:
-        """Return R R' (b x b)."""
-
     def dot(self, A: FloatArray) -> FloatArray:
         """Return R A' (b x w) for the rows A (w x d)."""
 
     def combine(self, T: FloatArray) -> FloatArray:
         """Return T R (t x d) for T (t x b)."""
 
-    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
-        """Return M B + T R (t x d) for M (t x w), B (w x d) and T (t x b)."""
-
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
         """Add T R to `out` (t x d, C-ordered) on its own memory."""
-
-    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
-        """Return R_g' R_g (d x d) for some of the rows."""
 
     def squares(self) -> float:
         """Return the sum of all squares of R."""
 
-    def in_double(self) -> CentredRows:
-        """Return the same rows for products in float64."""
+    def row_squares(self) -> FloatArray:
+        """Return the sum of squares of every row of R."""
 
 
 class DenseRows:
@@ -77,10 +69,12 @@ class DenseRows:
         dtype: Any,
         buffer: FloatArray | None = None,
     ) -> None:
-        self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
         self.origin = origin.astype(dtype)
         self.scale = None if scale is None else scale[:, None].astype(dtype)
-        self._gram: FloatArray | None = None
+        if scale is None and X.dtype == dtype and X.flags.c_contiguous and not self.origin.any():
+            self.R = X  # as it is, and never written to
+            return
+        self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
 
         def fill(rows: slice) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
@@ -90,35 +84,6 @@ class DenseRows:
 
         in_threads(fill, shares(len(X), X.size))
 
-    def gram(self) -> FloatArray:
-        if self._gram is None:
-            self._gram = inner_product(self.R.T, self.R.T)
-        return self._gram
-
-    def recentred(self, origin: FloatArray) -> DenseRows:
-        """Move to another origin, on the same memory; the Gram matrix too if that is quick."""
-        delta = origin.astype(self.R.dtype) - self.origin
-        self.origin = self.origin + delta
-        scale = np.ones((len(self.R), 1), dtype=self.R.dtype) if self.scale is None else self.scale
-        if self._gram is not None:
-            length = float(delta @ delta)
-            cross = np.outer(self.R @ delta, scale)
-            self._gram -= cross + cross.T
-            self._gram += (scale @ scale.T) * length
-            if length * float(np.square(scale).max(initial=0.0)) > np.diag(self._gram).max(initial=0.0) / 16:
-                self._gram = None  # what is left of it is small beside what was taken away: mostly rounding
-
-        def move(rows: slice) -> None:
-            self.R[rows] -= delta if self.scale is None else self.scale[rows] * delta
-
-        in_threads(move, shares(len(self.R), self.R.size))
-        return self
-
-    def in_double(self) -> DenseRows:
-        double = copy.copy(self)
-        double.R, double._gram = self.R.astype(np.float64), None
-        return double
-
     def dot(self, A: FloatArray) -> FloatArray:
         return inner_product(self.R.T, A.T)
 
@@ -126,43 +91,30 @@ class DenseRows:
         T = T.astype(self.R.dtype, copy=False)
         return wide_product(T, self.R) if len(self.R) < self.R.shape[1] else inner_product(T.T, self.R)
 
-    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
-        """One product on panels of both that lie side by side in the cache: no t x d temporary."""
-        dtype, w, d = self.R.dtype, len(B), B.shape[1]
-        factors = np.hstack([M, T]).astype(dtype)
-        combined = np.empty((len(M), d), dtype=dtype)
+    def add_combined(self, T: FloatArray, out: FloatArray) -> None:
+        if len(T) > FEW_COMBINATIONS:
+            add_product(out.T, self.R.T, T.T)
+            return
+        factors = T.astype(out.dtype, copy=False)
 
-        def combine(share: slice) -> None:
-            panel = np.empty((factors.shape[1], min(_PANEL, d)), dtype=dtype)
+        def add(share: slice) -> None:
             for start in range(share.start, share.stop, _PANEL):
                 columns = slice(start, min(start + _PANEL, share.stop))
-                both = panel[:, : columns.stop - start]
-                both[:w], both[w:] = B[:, columns], self.R[:, columns]
-                np.matmul(factors, both, out=combined[:, columns])
+                out[:, columns] += factors @ self.R[:, columns]
 
-        parts = shares(d, combined.size)
         with small_lapack():
-            in_threads(combine, parts)
-        return combined
-
-    def add_combined(self, T: FloatArray, out: FloatArray) -> None:
-        add_product(out.T, self.R.T, T.T)
+            in_threads(add, shares(out.shape[1], out.size))
 
     def squares(self) -> float:
+        return float(self.row_squares().sum(dtype=np.float64))
+
+    def row_squares(self) -> FloatArray:
         R = self.R
         parts = in_threads(
-            lambda rows: float(np.einsum("ij,ij->i", R[rows], R[rows]).sum(dtype=np.float64)),
+            lambda rows: np.einsum("ij,ij->i", R[rows], R[rows]),
             shares(len(R), R.size),
         )
-        return sum(parts)
-
-    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
-        R = self.R[rows]
-        if R.shape[1] > SEVERAL_SCATTERS:  # the product is nearly everything: BLAS shares it out
-            product: FloatArray = R.T @ R
-            return product
-        parts = in_threads(lambda part: R[part].T @ R[part], shares(len(R), 8 * R.size))  # used d times
-        return sum(parts[1:], start=parts[0])
+        return np.concatenate(parts)
 
 
 class SparseRows:
@@ -202,19 +154,6 @@ class SparseRows:
         elsewhere[self.columns] = 0
         self.elsewhere = elsewhere.astype(dtype)
 
-    def gram(self) -> FloatArray:
-        along_origin = self.entries @ self.origin[self.used]
-        cross = np.outer(along_origin, self.scale)
-        gram: FloatArray = (self.entries @ self.entries.T).toarray()
-        shift = float(self.origin @ self.origin)
-        size = gram.diagonal() + self.scale**2 * shift
-        gram = gram - cross - cross.T + np.outer(self.scale, self.scale) * shift
-        # A row that is the origin leaves rounding alone, which must not pass for a direction.
-        zero = np.flatnonzero(gram.diagonal() <= 64 * np.finfo(np.float64).eps * size)
-        gram[zero] = 0
-        gram[:, zero] = 0
-        return gram + self.centred @ self.centred.T
-
     @cached_property
     def spread_entries(self) -> Any:
         """The entries in a matrix of all columns."""
@@ -223,11 +162,6 @@ class SparseRows:
             return e
         return sp.csr_array((e.data, self.columns[e.indices], e.indptr), shape=(e.shape[0], len(self.origin)))
 
-    def in_double(self) -> SparseRows:
-        double = copy.copy(self)
-        double.dtype, double.elsewhere = np.float64, self.elsewhere.astype(np.float64)
-        return double
-
     def dot(self, A: FloatArray) -> FloatArray:
         product = np.empty((self.entries.shape[0], len(A)))
         near, along = self.origin[self.used], (A @ self.elsewhere.astype(A.dtype)).astype(np.float64)
@@ -235,7 +169,7 @@ class SparseRows:
             used = np.ascontiguousarray(A[part, self.used].T, dtype=np.float64)
             product[:, part] = self.entries @ used
             along[part] += near @ used
-        product -= np.outer(self.scale, along)
+        add_gemm(product.T, along[:, None], self.scale[None], alpha=-1.0)
         if self.well_filled.size:
             product += self.centred @ A.T[self.well_filled].astype(np.float64)
         return product
@@ -246,11 +180,6 @@ class SparseRows:
             self._add_used(T[part], combined[part])
         return combined
 
-    def combine_with(self, B: FloatArray, M: FloatArray, T: FloatArray) -> FloatArray:
-        combined = wide_product(M.astype(B.dtype), B)
-        self.add_combined(T, combined)
-        return combined
-
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
         if self.elsewhere.any():
             along = (T @ self.scale).astype(out.dtype)
@@ -259,19 +188,35 @@ class SparseRows:
             self._add_used(T[part], out[part])
 
     def squares(self) -> float:
-        data, shift = self.entries.data, float(self.origin @ self.origin)
-        along_origin = self.entries @ self.origin[self.used]
-        size = float(data @ data - 2 * (self.scale @ along_origin) + (self.scale @ self.scale) * shift)
-        return size + float(np.einsum("ij,ij->", self.centred, self.centred))
+        return float(self.row_squares().sum())
+
+    def row_squares(self) -> FloatArray:
+        e, shift = self.entries, float(self.origin @ self.origin)
+        own = np.bincount(np.repeat(np.arange(e.shape[0]), np.diff(e.indptr)), e.data**2, e.shape[0])
+        size = own + self.scale**2 * shift
+        squares = size - 2 * self.scale * (e @ self.origin[self.used])
+        # A row that is the origin leaves rounding alone.
+        squares[squares <= 64 * np.finfo(np.float64).eps * size] = 0
+        answer: FloatArray = squares + np.einsum("ij,ij->i", self.centred, self.centred)
+        return answer
 
     def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
         """Add T R in the columns that have entries, the origin taken off in float64."""
-        added = np.asarray(self.entries.T @ T.T.astype(np.float64))
-        added -= self.origin[self.used][:, None] * (T @ self.scale)
+        added = np.ascontiguousarray(self.entries.T @ T.T.astype(np.float64))
+        along = (T @ self.scale).astype(np.float64)
+        add_gemm(added.T, along[:, None], self.origin[self.used][None], alpha=-1.0)
         combined[:, self.used] += added.T.astype(combined.dtype, copy=False)
         combined[:, self.well_filled] += (T @ self.centred).astype(combined.dtype)
 
-    def scatter(self, rows: slice | NDArray[np.intp]) -> FloatArray:
+    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield R_g' R_g (d x d) and the sum of scale R_g (d) for some rows at a time."""
+        for cell in cells:
+            counted = np.zeros((1, len(self.scale)))
+            counted[0, cell] = self.scale[cell]
+            yield self.scatter(cell), self.combine(counted)[0].astype(np.float64)
+
+    def scatter(self, rows: NDArray[np.intp]) -> FloatArray:
+        """Return R_g' R_g (d x d) for some of the rows."""
         D, scale = self.centred[rows], self.scale[rows]
         if D.shape[1] == len(self.origin):
             return inner_product(D, D)
@@ -308,13 +253,6 @@ def centred_rows(
     if sp.issparse(X):
         return SparseRows(X, origin.astype(np.float64), scale, dtype)
     return DenseRows(np.asarray(X), origin, scale, dtype, buffer)
-
-
-def prepared_rows(X: NDArray[Any], origin: FloatArray, weights: FloatArray | None, dtype: Any) -> DenseRows:
-    """Return dense rows about `origin` with their Gram matrix: all of the work that needs no basis."""
-    rows = DenseRows(np.asarray(X), origin, None if weights is None else np.sqrt(weights), dtype)
-    rows.gram()
-    return rows
 
 
 def provisional_origin(X: Any, n_rows: int = 64) -> FloatArray:
@@ -362,16 +300,13 @@ def check_values(values: NDArray[Any], dtype: DTypeLike, *, scale_known: bool = 
     Traceback (most recent call last):
     ValueError: X has values up to 1e+30: beyond 1.8e+13 sums of squares overflow in float32, rescale X
     """
-    limit = largest_value(dtype)
-    least = 1e3 * float(np.sqrt(np.finfo(dtype).tiny))
+    limit, least = largest_value(dtype), _least_value(dtype)
     if values.size == 0 or (values.dtype.kind in "bui" and values.dtype.itemsize <= 4):
         return
     if values.dtype.kind == "f" and values.ndim <= 2:
         # One quick pass tells for nearly all data: NaN, infinity and a large number all show in the squares.
         squares = np.einsum(values, [*range(values.ndim)], values, [*range(values.ndim)], [])
-        own = np.finfo(values.dtype)
-        least_squares = values.size * max(least**2, float(own.tiny))
-        if (scale_known or squares >= least_squares) and squares <= min(limit, float(np.sqrt(own.max))) ** 2:
+        if values_are_sound(squares, values.size, dtype, values.dtype, scale_known=scale_known):
             return
     largest = max(abs(float(values.min())), abs(float(values.max())))  # NaN if any value is
     if not np.isfinite(largest):
@@ -386,6 +321,24 @@ def check_values(values: NDArray[Any], dtype: DTypeLike, *, scale_known: bool = 
             f"X has no value beyond {largest:.2g}: below {least:.2g} sums of squares underflow in "
             f"{np.dtype(dtype)}, rescale X"
         )
+
+
+def values_are_sound(
+    squares: float, number: int, dtype: DTypeLike, own: np.dtype[Any], *, scale_known: bool = False
+) -> bool:
+    """Return whether a sum of squares shows that `check_values` would not refuse any of the values.
+
+    `own` is the values' type. False says nothing: then look at the values.
+    """
+    limit, least = largest_value(dtype), _least_value(dtype)
+    if own.kind == "f":
+        limit = min(limit, float(np.sqrt(np.finfo(own).max)))
+        least = max(least, float(np.sqrt(np.finfo(own).tiny)))
+    return bool((scale_known or squares >= number * least**2) and squares <= limit**2)
+
+
+def _least_value(dtype: DTypeLike) -> float:
+    return 1e3 * float(np.sqrt(np.finfo(dtype).tiny))
 
 
 def largest_value(dtype: DTypeLike) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.threads import lapack
 
 
 class SymmetricOperator:
@@ -93,7 +94,7 @@ def plus_rank_one(
     inside = (vectors.astype(basis.dtype) @ basis.T).astype(np.float64)
     outside = vectors - inside.astype(basis.dtype) @ basis
     longest = float(np.linalg.norm(vectors, axis=1).max(initial=0.0))
-    left, singular, rows = np.linalg.svd(outside, full_matrices=False)
+    left, singular, rows = lapack(np.linalg.svd, outside, full_matrices=False)
     # A shorter remainder is the rounding of the products above, not a direction.
     noise = 1e-4 if basis.dtype == np.float32 else 1e-10
     keep = singular > noise * max(longest, np.finfo(float).tiny)

@@ -20,6 +20,7 @@ from fairstream.linalg.gemm import add_gemm
 
 Answer = TypeVar("Answer")
 
+LARGE = 1_500  # rows and columns from which on the threads of BLAS help LAPACK, on a busy machine too
 _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
 _controller: threadpoolctl.ThreadpoolController | None = None
 _pool: ThreadPoolExecutor | None = None
@@ -91,6 +92,31 @@ def small_lapack() -> Iterator[None]:
         yield
     finally:
         _one_thread.leave()
+
+
+def lapack(routine: Callable[..., Any], A: FloatArray, *others: Any, **options: Any) -> Any:
+    """Call a LAPACK routine of NumPy or SciPy, on one thread unless A is large.
+
+    The only way to LAPACK: beside other work on the machine two threads take up to a hundred times as long on
+    a small matrix as one, because each waits at full speed for the other.
+
+    Examples
+    --------
+    >>> lapack(np.linalg.eigvalsh, np.diag([2.0, 1.0]))
+    array([1., 2.])
+    """
+    with lapack_threads(int(np.sqrt(A.size))):
+        return routine(A, *others, **options)
+
+
+@contextmanager
+def lapack_threads(size: int) -> Iterator[None]:
+    """Give LAPACK the threads for square matrices of this size; around many calls, to limit BLAS once."""
+    if size >= LARGE:
+        yield
+        return
+    with small_lapack():
+        yield
 
 
 def blas_threads() -> int:
@@ -217,24 +243,6 @@ def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0)
     right = np.ascontiguousarray(B, dtype=P.dtype)
     with small_lapack():
         in_threads(lambda rows: add_gemm(P[rows], A[rows], right, alpha), shares(len(P), P.size))
-
-
-@contextmanager
-def beside(work: Callable[[], Answer] | None) -> Iterator[list[Answer]]:
-    """Do some work in a second thread while the body runs, BLAS on one thread in both.
-
-    Yields a list that holds the answer once the body has ended; it stays empty, and nothing is done, if
-    there is no work or BLAS has only one thread.
-    """
-    answer: list[Answer] = []
-    if work is None or blas_threads() < 2:
-        yield answer
-        return
-    with small_lapack(), _accompanied():
-        future = _submitted(work)
-        with _finished([future]):
-            yield answer
-        answer.append(future.result())
 
 
 @contextmanager

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairstream.files.format import Arrays, Header, checked
-from fairstream.linalg import FloatArray, SymmetricOperator, plus_rank_one
+from fairstream.linalg import FloatArray, SymmetricOperator
+from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.memory import refuse_beyond_memory
-from fairstream.linalg.products import DenseRows
+from fairstream.moments.cells import plan_cells
 from fairstream.moments.scatter import Increment, chan_weights, check_symmetric, check_variances
 
 
@@ -22,13 +24,19 @@ class ExactScatter:
         self.cores = np.zeros((1, n_features, n_features))
 
     lost: float = 0.0
+    rows_wait: bool = False
     _owned = False  # whether nobody else holds the cores, so that they may be written to
+
+    @classmethod
+    def of(cls, cores: FloatArray) -> ExactScatter:
+        """Return a scatter of these matrices, which it does not write to."""
+        exact = cls.__new__(cls)
+        exact.cores = cores
+        return exact
 
     def draft(self) -> ExactScatter:
         """Return a scatter to work on; what is added to it does not change this one."""
-        draft = ExactScatter.__new__(ExactScatter)
-        draft.cores = self.cores
-        return draft
+        return self.of(self.cores)
 
     def _owned_cores(self) -> FloatArray:
         if not self._owned:
@@ -41,8 +49,11 @@ class ExactScatter:
         return int(self.cores.nbytes)
 
     def slice_rows(self) -> int:
-        """Rows to take in at a time: enough that adding a d x d matrix to another costs little beside."""
-        return max(self.cores.shape[1], 4_000_000 // self.cores.shape[1])
+        """Rows to take in at a time: enough that adding a d x d matrix to another costs little beside.
+
+        They are not copied at once. More would lose digits of float32 sums.
+        """
+        return max(16_384, 2**24 // self.cores.shape[1])
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
@@ -52,55 +63,78 @@ class ExactScatter:
             what = f"the exact moments of {d:,} features and {n_slots - 1} groups"
             needed = 8 * d * d * 2 * n_slots  # an update keeps the old ones until the new ones are complete
             refuse_beyond_memory(needed, what, 'use solver="sketch" or "power" (rank= for GroupMoments)')
-            self.cores = np.concatenate([self.cores, np.zeros((missing, d, d))])
-            self._owned = True
+            grown = np.zeros((n_slots, d, d))  # zeros are not there before they are written to
+            grown[: len(self.cores)] = self.cores
+            self.cores, self._owned = grown, True
 
-    def absorb(
-        self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], DenseRows] | None = None
-    ) -> None:
-        """Take in new rows; `partition` lists the slots of each attribute."""
-        before, after = self.cores, self.cores if self._owned else np.empty_like(self.cores)
-        block_means, factors = new.block_means, new.chan_weights
+    def settled(self) -> ExactScatter:
+        """Return itself: no row waits."""
+        return self
+
+    def absorb(self, new: Increment, partition: list[list[int]]) -> FloatArray:
+        """Take in new rows; `partition` lists the slots of each attribute. Returns the slots' new means.
+
+        Products run in the increment's precision, sums in float64. Only upper triangles are added up;
+        `complete` does the rest.
+        """
+        cores = self._owned_cores()
+        if not sp.issparse(new.X) and self._near_zero(new):
+            new = replace(new, about_zero=True)
+        plan = plan_cells(new.member, partition)
+        products = np.zeros(cores.shape[1:]) if plan.by_subtraction else cores[0]  # of all rows together
+        sums = np.zeros((len(cores), cores.shape[1]))
+        cells = zip(plan.cells, new.products([cell.rows for cell in plan.cells]), strict=True)
+        for cell, (product, row_sum) in cells:
+            if cell.of_all:
+                _add_upper(products, product)
+                sums[0] += row_sum
+            for slot in cell.slots:
+                _add_upper(cores[slot], product)
+                sums[slot] += row_sum
+            if cell.taken_from:
+                _add_upper(cores[cell.taken_from], product, subtract=True)
+                sums[cell.taken_from] -= row_sum
+        for slot in plan.by_subtraction:
+            _add_upper(cores[slot], products)
+            sums[slot] += sums[0]
+        if plan.by_subtraction:
+            _add_upper(cores[0], products)
+        self._move_to_means(new, sums)
+        return new.means(sums)
+
+    def complete(self) -> None:
+        """Copy the upper triangles to the lower ones, once all slices of a block are in."""
+        for core in self.cores:
+            _mirror(core)
+
+    def _near_zero(self, new: Increment) -> bool:
+        """Return whether means are so small beside deviations that centring the rows gains no digits."""
+        if new.old_weights[0] > 0:
+            mean, variances = new.means_before[0], np.diagonal(self.cores[0]) / new.old_weights[0]
+        else:
+            head = np.asarray(new.X[:64], dtype=np.float64)
+            mean, variances = head.mean(axis=0), head.var(axis=0)
+        return bool((mean**2 <= variances).all())
+
+    def _move_to_means(self, new: Increment, sums: FloatArray) -> None:
+        """Turn sums about the origin into sums about every slot's mean.
+
+        About the block's own mean, then Chan's step from there to the common mean: two rank-one terms.
+        """
+        block_means, factors = new.block_means(sums), new.chan_weights
         steps = block_means - new.old_means
-
-        def add(slot: int, product: FloatArray) -> None:
-            # About the block's own mean, then Chan's step from there to the common mean: two rank-one terms.
+        for slot in np.flatnonzero(new.weights > 0):
             pair = np.stack([block_means[slot], steps[slot]])
-            weighted = pair.T * [-new.weights[slot], factors[slot]]
-            if self._owned:
-                product += weighted @ pair
-            else:  # the same sum on memory that is there anyway
-                product = np.add(np.matmul(weighted, pair, out=after[slot]), product, out=after[slot])
-            np.add(before[slot], product, out=after[slot])
-
-        first, *others = partition or [[]]
-        total: FloatArray | None = None
-        for slot in (slot for slot in first if new.weights[slot] > 0):
-            product = self._product(new, new.member[slot])
-            total = product.copy() if total is None else np.add(total, product, out=total)
-            add(slot, product)
-        rest: NDArray[np.bool_] = ~np.any(new.member[first], axis=0) if first else new.member[0]
-        if rest.any():
-            product = self._product(new, rest)
-            total = product if total is None else np.add(total, product, out=total)
-        assert total is not None  # every row is in a group of the first attribute, or in none
-        add(0, total)
-        for slot in (slot for slots in others for slot in slots if new.weights[slot] > 0):
-            add(slot, self._product(new, new.member[slot]))
-        if not self._owned:
-            same = np.flatnonzero(new.weights == 0)
-            after[same] = before[same]
-        self.cores, self._owned = after, True
-
-    @staticmethod
-    def _product(new: Increment, member: NDArray[np.bool_]) -> FloatArray:
-        index = np.flatnonzero(member)
-        return new.rows.scatter(slice(None) if index.size == member.size else index).astype(
-            np.float64, copy=False
-        )
+            add_gemm(self.cores[slot].T, pair.T * [-new.weights[slot], factors[slot]], pair)
 
     def merge(
-        self, other: ExactScatter, n: FloatArray, b: FloatArray, mean_gaps: FloatArray, slot_of: list[int]
+        self,
+        other: ExactScatter,
+        n: FloatArray,
+        b: FloatArray,
+        mean_gaps: FloatArray,
+        means: FloatArray,
+        slot_of: list[int],
     ) -> None:
         """Add the other's scatter; its slot j is `slot_of[j]` here; gaps are their means less ours."""
         cores, factors = self._owned_cores(), chan_weights(n, b)
@@ -111,16 +145,19 @@ class ExactScatter:
 
     def selected(self, features: NDArray[np.intp]) -> ExactScatter:
         """Return the scatter of some features alone."""
-        exact = ExactScatter.__new__(ExactScatter)
-        exact.cores = self.cores[:, features[:, None], features]
-        return exact
+        return self.of(self.cores[:, features[:, None], features])
 
     def combine(
         self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
     ) -> SymmetricOperator:
         """Return sum_g factors_g S_g + sum_j w_j v_j v_j' as an operator."""
-        core = np.tensordot(factors, self.cores, axes=1)
-        return plus_rank_one((core + core.T) / 2, None, vectors, vector_weights)
+        used = np.flatnonzero(factors)
+        core = np.zeros(self.cores.shape[1:]) if not used.size else factors[used[0]] * self.cores[used[0]]
+        for slot in used[1:]:
+            core += factors[slot] * self.cores[slot]
+        add_gemm(core.T, vectors.T * vector_weights, vectors)
+        _mirror(core)
+        return SymmetricOperator(core)
 
     def traces(self) -> FloatArray:
         """Return the exact trace of every S_g."""
@@ -138,6 +175,26 @@ class ExactScatter:
         checked(cores.shape == (n_slots, d, d), "cores and features")
         check_symmetric(cores)
         check_variances(np.diagonal(cores, axis1=1, axis2=2), arrays, header)
-        exact = cls.__new__(cls)
-        exact.cores = cores
-        return exact
+        return cls.of(cores)
+
+
+_PANEL = 128
+_BELOW = np.tri(_PANEL, k=-1, dtype=bool)
+
+
+def _add_upper(core: FloatArray, product: FloatArray, *, subtract: bool = False) -> None:
+    """Add (or subtract) the upper triangle of a product, a panel of rows at a time."""
+    combine = np.subtract if subtract else np.add
+    for start in range(0, len(core), _PANEL):
+        part = core[start : start + _PANEL, start:]
+        combine(part, product[start : start + _PANEL, start:], out=part)
+
+
+def _mirror(core: FloatArray) -> None:
+    """Copy the upper triangle to the lower one, block by block."""
+    for start in range(0, len(core), _PANEL):
+        stop = start + _PANEL
+        for above in range(0, start, _PANEL):
+            core[start:stop, above : above + _PANEL] = core[above : above + _PANEL, start:stop].T
+        block = core[start:stop, start:stop]
+        np.copyto(block, block.T.copy(), where=_BELOW[: len(block), : len(block)])

@@ -6,17 +6,21 @@ S_g = sum over its rows of (x - mean_g)(x - mean_g)', and knows nothing of label
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.data.blocks import Matrix
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked_signs
 from fairstream.linalg import FloatArray, SymmetricOperator
-from fairstream.linalg.products import CentredRows, DenseRows
+from fairstream.linalg.gathering import GatheredRows
+from fairstream.linalg.products import SparseRows, provisional_origin
 
 
 class Scatter(Protocol):
@@ -39,20 +43,31 @@ class Scatter(Protocol):
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
 
-    def absorb(
-        self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], DenseRows] | None = None
-    ) -> DenseRows | None:
-        """Take in new rows; `partition` lists the slots of each attribute.
+    def absorb(self, new: Increment, partition: list[list[int]]) -> FloatArray:
+        """Take in new rows; `partition` lists the slots of each attribute. Returns the slots' new means."""
 
-        A scatter that has work for one thread only may call `meanwhile` in another and return its answer.
-        """
+    @property
+    def rows_wait(self) -> bool:
+        """Whether rows wait to be taken in."""
+
+    def settled(self) -> Self:
+        """Return the same with no row waiting to be taken in; what is read of a scatter is read of this."""
+
+    def complete(self) -> None:
+        """Do what `absorb` has put off; called once the last slice of a block is in."""
 
     def merge(
-        self, other: Self, n: FloatArray, b: FloatArray, mean_gaps: FloatArray, slot_of: list[int]
+        self,
+        other: Self,
+        n: FloatArray,
+        b: FloatArray,
+        mean_gaps: FloatArray,
+        means: FloatArray,
+        slot_of: list[int],
     ) -> None:
-        """Add the other's scatter; its slot j is `slot_of[j]` here; gaps are their means less ours.
+        """Add the other's scatter; its slot j is `slot_of[j]` here.
 
-        n and b are the weights per slot, here and there.
+        Per slot: n and b are the weights here and there, gaps their means less ours, means those of both.
         """
 
     def selected(self, features: NDArray[np.intp]) -> Self:
@@ -70,38 +85,79 @@ class Scatter(Protocol):
         """Return header values and arrays (not copied)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Increment:
-    """New rows about the running mean, and which of them count for which slot."""
+    """New rows, which of them count for which slot, and what there was before."""
 
-    rows: CentredRows
+    X: Matrix  # in their own type
+    row_weights: FloatArray | None
     member: NDArray[np.bool_]  # slots x b
-    scale: FloatArray  # square root of the row weights, b
-    weights: FloatArray  # new weight per slot
-    sums: FloatArray  # slots x d: weighted sum of the new rows about the origin
+    dtype: np.dtype[Any]  # of the products
     old_weights: FloatArray  # weight per slot before
-    old_means: FloatArray  # slots x d: mean per slot before, about the origin
+    means_before: FloatArray  # slots x d: mean per slot before
+    about_zero: bool = False  # take the rows as they stand
+
+    @cached_property
+    def scale(self) -> FloatArray:
+        """Square root of the row weights."""
+        return np.ones(self.X.shape[0]) if self.row_weights is None else np.sqrt(self.row_weights)
+
+    @property
+    def row_scale(self) -> FloatArray | None:
+        """The scale, None if all rows count the same."""
+        return None if self.row_weights is None else self.scale
+
+    @cached_property
+    def weighted_member(self) -> FloatArray:
+        """What a scaled row counts in the sum of a slot, slots x b."""
+        return (self.member * self.scale).astype(self.dtype)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """New weight per slot."""
+        if self.row_weights is None:
+            return np.count_nonzero(self.member, axis=1).astype(np.float64)
+        weights: FloatArray = self.member @ self.row_weights
+        return weights
+
+    @cached_property
+    def origin(self) -> FloatArray:
+        """What the rows are taken about: the running mean, or nearly that of the first rows."""
+        if self.about_zero:
+            return np.zeros(self.X.shape[1])
+        origin = self.means_before[0] if self.old_weights[0] > 0 else provisional_origin(self.X)
+        # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
+        return origin.astype(self.dtype).astype(np.float64)
+
+    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield the scatter about the origin and the weighted sum of some of the rows at a time.
+
+        The upper triangle of the scatter counts; both are overwritten by the next.
+        """
+        if sp.issparse(self.X):
+            return SparseRows(self.X, self.origin, self.row_scale, self.dtype).products(cells)
+        return GatheredRows(self.X, self.origin, self.row_scale, self.dtype).products(cells)
+
+    @property
+    def old_means(self) -> FloatArray:
+        """Mean per slot before, about the origin, slots x d."""
+        return np.where(self.old_weights[:, None] > 0, self.means_before - self.origin, 0.0)
+
+    def means(self, sums: FloatArray) -> FloatArray:
+        """Return the mean per slot with the new rows, given their weighted sums about the origin."""
+        total = self.old_weights + self.weights
+        total = np.where(total > 0, total, 1.0)[:, None]
+        means: FloatArray = self.origin + (self.old_weights[:, None] * self.old_means + sums) / total
+        return means
 
     @property
     def chan_weights(self) -> FloatArray:
         """The factor n b / (n + b) of Chan's correction per slot, 0 if a slot is empty on one side."""
         return chan_weights(self.old_weights, self.weights)
 
-    def is_far(self, squared_norms: FloatArray) -> bool:
-        """Return whether the rows lie so far from the origin that in float32 their spread is rounding."""
-        distance = float(self.weights[0] * np.sum(self.block_means[0] ** 2))
-        total = float(squared_norms.sum())
-        return len(squared_norms) > 1 and total > 0 and distance > 999 * max(total - distance, 0.0)
-
-    def in_double(self) -> Increment:
-        """Return the same rows for work in float64."""
-        rows = self.rows.in_double()
-        return replace(self, rows=rows, sums=rows.combine(self.member * self.scale))
-
-    @property
-    def block_means(self) -> FloatArray:
-        """Mean of the new rows per slot about the origin, 0 for a slot without new rows."""
-        return self.sums / np.where(self.weights > 0, self.weights, 1.0)[:, None]
+    def block_means(self, sums: FloatArray) -> FloatArray:
+        """Return the mean of the new rows per slot about the origin, 0 for a slot without new rows."""
+        return sums / np.where(self.weights > 0, self.weights, 1.0)[:, None]
 
 
 def chan_weights(n: FloatArray, b: FloatArray) -> FloatArray:

@@ -1,106 +1,110 @@
-"""Sketched scatter matrices: small cores of all groups in one shared basis that follows the data.
-
-Symbols: B is w x d with orthonormal rows, R holds b new rows, Y = R B', K = R R'. The residual of R outside B
-is never formed; its Gram matrix is K - YY', and T with T (K - YY') T' = I orthonormalises it.
-"""
+"""Sketched scatter matrices: small cores of all groups in one shared basis that follows the data."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.data.blocks import Matrix
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.linalg import (
     FloatArray,
     SymmetricOperator,
-    beside,
-    orthonormalise_in_place,
-    orthonormalise_outside,
+    inner_product,
+    lapack,
     plus_rank_one,
-    small_lapack,
     wide_product,
 )
 from fairstream.linalg.bases import is_orthonormal
-from fairstream.linalg.memory import refuse_beyond_memory
-from fairstream.linalg.products import CentredRows, DenseRows
 from fairstream.moments.scatter import Increment, chan_weights, check_symmetric, check_variances
+from fairstream.moments.sketch_step import (
+    History,
+    Passes,
+    Say,
+    Slots,
+    Tally,
+    leading_axes,
+    orthonormal_rows,
+    tallied,
+    turned,
+)
 
-REORTHONORMALISE_EVERY = 32  # cuts
-MANY_SLOTS = 16
-ROWS_FOR_A_VOTE = 1  # times the rank: with as many rows a group's say in the cut is half of its full vote
-_ARRAYS = ("basis", "cores", "offsets", "energy")
+STEP_ROWS = 2_048  # at a time, if that is more than eight times the width
+MOST_STEP_ROWS = 8_192
+ROWS_FOR_A_VOTE = 4  # times the width: with as many rows a group's say is half of its full vote
+TOTAL_SHARE = 3  # one in so many directions follows the total
+UNLABELLED_SAY = 1e-3  # of a row of no group in the balance, beside the say of all groups
+_ARRAYS = ("basis", "cores", "energy")
 
 
 class SketchedScatter:
     """Cores in a shared basis B: S_g ~ B' C_g B + tail_g (I - B'B). Memory O(d L + G L^2).
 
-    The tail spreads the energy that was cut away evenly over the directions outside B, so that a direction
-    which enters the basis late does not look as if earlier rows had had no energy in it. Without it a stream
-    sorted by group shows gaps that are only an effect of the order.
+    The tail spreads the energy outside B evenly, so that a direction which enters the basis late does not
+    look as if earlier rows had had no energy in it. Without it a stream sorted by group shows gaps that are
+    only an effect of the order.
+
+    Few rows wait, in their own type, until a step with them pays. Counts, means and traces include them at
+    once; what else is read is read of `settled`, a copy that has taken them in.
     """
 
     def __init__(self, n_features: int, rank: int, dtype: Any) -> None:
-        self.rank = min(rank, n_features)
-        # A rank of d promises that nothing is dropped: all directions are there from the start, and none has
-        # to stand out from the rounding of its first rows to be taken in.
-        width = n_features if rank >= n_features else 0
-        what = f"a sketch of {n_features:,} features with rank={rank}"
-        refuse_beyond_memory(3 * 8 * width**2, what, "take a smaller rank")
-        self.basis: FloatArray = np.eye(width, n_features, dtype=dtype)
-        self.cores = np.zeros((1, width, width))
-        self.offsets = np.zeros((1, width))  # coordinates of mean_g - mean, as far as the basis holds them
-        self.energy = np.zeros(1)  # exact trace of every S_g
-        self.cuts = 0
+        self.rank = rank
+        self.basis: FloatArray = np.zeros((0, n_features), dtype=dtype)
+        self.cores = np.zeros((1, 0, 0))
+        self.energy = np.zeros(1)  # exact trace of every S_g, but for waiting rows
+        self.steps = 0
+        self._waiting: tuple[Increment, ...] = ()
+        self._waiting_energy = np.zeros(1)
+        self._settled: SketchedScatter | None = None
 
     def draft(self) -> SketchedScatter:
         """Return a scatter to work on; what is added to it does not change this one: arrays are replaced."""
-        return copy.copy(self)
+        draft = object.__new__(SketchedScatter)
+        draft.__dict__.update(self.__dict__)
+        return draft
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SketchedScatter:
+        return self.draft()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.settled().__dict__  # no pickle holds rows
 
     @property
-    def kept(self) -> int:
-        """Width a cut leaves: a quarter more than the rank, which halves the loss on sorted streams."""
+    def width(self) -> int:
+        """Most directions: a quarter more than the rank, which halves the loss on sorted streams."""
         return min(self.rank + self.rank // 4, self.basis.shape[1])
-
-    @property
-    def capacity(self) -> int:
-        """Width at which the basis is cut: some slack makes many small blocks cheap."""
-        return min(self.kept + max(16, self.rank // 4), self.basis.shape[1])
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return int(self.basis.nbytes + self.cores.nbytes + self.offsets.nbytes + self.energy.nbytes)
+        waiting = sum(_bytes_of(new.X) + new.member.nbytes for new in self._waiting)
+        return int(self.basis.nbytes + self.cores.nbytes + self.energy.nbytes + waiting)
 
     @property
     def lost(self) -> float:
         """Share of all rows' energy that lies outside the basis."""
-        if self.energy[0] <= 0:
+        settled = self.settled()
+        if settled.energy[0] <= 0:
             return 0.0
-        return float(np.clip(1.0 - np.trace(self.cores[0]) / self.energy[0], 0.0, 1.0))
+        return float(np.clip(1.0 - np.trace(settled.cores[0]) / settled.energy[0], 0.0, 1.0))
 
     def slice_rows(self) -> int:
-        """Rows to take in at a time: fewer would cut too often, more would pay too much for R R' and the cut.
-
-        With many groups the cores' own rotation at every cut counts too, and longer slices are cheaper.
-        """
-        many = len(self.cores) > MANY_SLOTS
-        return max(min(4 * self.rank, 2 * self.rank + 128 if many else 248), self.kept, 128)
+        """Rows to take in at a time: so many that making the basis and turning the cores cost little."""
+        cores = 4 * len(self.cores) * self.width**2 // self.basis.shape[1]
+        return min(max(8 * self.width, STEP_ROWS, cores), MOST_STEP_ROWS)
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
-        missing = n_slots - len(self.cores)
-        if missing > 0:
-            width = len(self.basis)
-            self.cores = np.concatenate([self.cores, np.zeros((missing, width, width))])
-            self.offsets = np.concatenate([self.offsets, np.zeros((missing, width))])
-            self.energy = np.concatenate([self.energy, np.zeros(missing)])
+        for name in ("cores", "energy", "_waiting_energy"):
+            setattr(self, name, _padded(getattr(self, name), n_slots))
 
     def tails(self) -> FloatArray:
         """Energy per direction outside the basis, for every slot."""
@@ -110,189 +114,217 @@ class SketchedScatter:
         inside = np.trace(self.cores, axis1=1, axis2=2)
         return np.maximum(self.energy - inside, 0.0) / outside
 
-    def embedded(self, own: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return cores and offsets in a basis where this one's directions have the coordinates `own`."""
-        outside = np.eye(own.shape[1]) - own.T @ own
-        cores = own.T @ self.cores @ own + self.tails()[:, None, None] * outside
-        return cores, self.offsets @ own
+    def cores_within(self, coordinates: FloatArray) -> FloatArray:
+        """Return the cores in another basis, in which this one's directions are the columns given."""
+        outside = np.eye(len(coordinates)) - coordinates @ coordinates.T
+        cores: FloatArray = coordinates @ self.cores @ coordinates.T
+        return cores + self.tails()[:, None, None] * outside
 
     def votes(self, weights: FloatArray) -> FloatArray:
-        """Weight of one row of each group in the pool: about 1 / n, so that every group has the same say.
+        """Weight of one row of each slot in the balance: about 1 / n, so that every group has the same say.
 
-        A group with few rows yet has less: the leading directions of a handful of rows are mostly noise.
+        A group with few rows yet has less: the leading directions of a handful of rows are mostly noise. All
+        rows have a little, so that the balance leaves no direction without rank.
         """
-        votes: FloatArray = np.where(weights > 0, 1.0 / (weights + ROWS_FOR_A_VOTE * self.rank), 0.0)
-        votes[0] = 0.0
+        votes: FloatArray = np.where(weights > 0, 1.0 / (weights + ROWS_FOR_A_VOTE * self.width), 0.0)
+        votes[0] *= UNLABELLED_SAY
         return votes
 
-    def pool(self, weights: FloatArray, new_weights: FloatArray) -> tuple[FloatArray, float]:
-        """Balanced pool of the old rows, every slot with the same vote, and its tail."""
-        votes = self.votes(new_weights)
-        spread = (self.offsets.T * (votes * weights)) @ self.offsets
-        return np.tensordot(votes, self.cores, axes=1) + spread, float(votes @ self.tails())
+    # Taking in rows ---------------------------------------------------------------------------------
 
-    def absorb(
-        self, new: Increment, partition: list[list[int]], meanwhile: Callable[[], DenseRows] | None = None
-    ) -> DenseRows | None:
-        """Take in new rows. d-sized work: 2bdw + b^2 d + 2dL(w + b) flops, whatever the number of slots.
+    def absorb(self, new: Increment, partition: list[list[int]]) -> FloatArray:
+        """Take in new rows, or let them wait for more. Returns the slots' new means."""
+        self._settled = None
+        if self._is_few([new]):
+            rows = Passes(new.X, new.row_scale, new.dtype, 1)
+            means, energy = _counted(new, rows.origin, tallied(rows, new.weighted_member))
+            self._waiting, self._waiting_energy = (*self._waiting, _kept(new)), self._waiting_energy + energy
+            if not self._is_few(self._waiting):
+                self._take_waiting()
+            return means
+        self._take_waiting()
+        means, energy = self._step(new)
+        self.energy = self.energy + energy
+        return means
 
-        Between the products with the old basis and those that make the new one there is only small work for
-        one thread: another may do `meanwhile`, whose answer is returned.
+    def complete(self) -> None:
+        """Nothing is put off until the end of a block."""
+
+    def _is_few(self, rows: Sequence[Increment]) -> bool:
+        """Whether rows are so few that a step would spend more on the basis than on them.
+
+        They never take more memory than the basis.
         """
-        B = self.basis
-        step = extend(B, new.rows)
-        if B.dtype == np.float32 and new.is_far(step.squared_norms):
-            B, new = self._double(), new.in_double()
-            step = extend(B, new.rows)
-        with beside(meanwhile) as ahead:
-            E, cores, offsets, energy = self._absorbed(new, step)
-        basis = rotate(B, new.rows, step, E)
-        if B.dtype == np.float32 and not is_orthonormal(basis):
-            B, new = self._double(), new.in_double()
-            step = extend(B, new.rows)
-            E, cores, offsets, energy = self._absorbed(new, step)
-            basis = rotate(B, new.rows, step, E)
-        basis = basis.astype(self.basis.dtype, copy=False)
-        self._publish(basis, cores, offsets, energy, E is not None)
-        return ahead[0] if ahead else None
+        most = self.width * self.basis.shape[1] * self.basis.dtype.itemsize
+        n_rows = sum(new.X.shape[0] for new in rows)
+        return n_rows < 8 * self.width and sum(_bytes_of(new.X) for new in rows) < most
 
-    def _double(self) -> FloatArray:
-        """Return the basis in float64, orthonormal to that precision."""
-        B = self.basis.astype(np.float64)
-        return reorthonormalise(B)[0] if len(B) else B
+    def _take_waiting(self) -> None:
+        if self._waiting:
+            self._step(_stacked(self._waiting, len(self.cores)))
+            self.energy = self.energy + self._waiting_energy
+            self._waiting, self._waiting_energy = (), np.zeros_like(self.energy)
 
-    def _absorbed(
-        self, new: Increment, step: Extension
-    ) -> tuple[FloatArray | None, FloatArray, FloatArray, FloatArray]:
-        """Return the directions to keep (None: all), and cores, offsets and energy with the new rows."""
-        width, found = len(self.basis), step.outside.shape[1]
-        coordinates, E = step.coordinates, None
-        if width + found > self.capacity:
-            row_votes = new.member.T @ self.votes(new.old_weights + new.weights)
-            voting = coordinates * np.sqrt(row_votes)[:, None]
-            balanced, total = voting.T @ voting, coordinates.T @ coordinates
-            E = self._cut(balanced, total, new.old_weights, new.weights)
-            coordinates = coordinates @ E
-        own = np.eye(width, width + found) if E is None else E[:width]
-        cores, offsets = self.embedded(own)
-        block_sums = (new.member * new.scale) @ coordinates
-        block_means = block_sums / np.where(new.weights > 0, new.weights, 1.0)[:, None]
-        factors = new.chan_weights
-        for slot in np.flatnonzero(new.weights > 0):
+    @property
+    def rows_wait(self) -> bool:
+        """Whether rows wait to be taken in."""
+        return bool(self._waiting)
+
+    def settled(self) -> SketchedScatter:
+        """Return the same with no row waiting."""
+        if not self._waiting:
+            return self
+        if self._settled is None:
+            settled = self.draft()
+            settled._take_waiting()
+            self._settled = settled
+        return self._settled
+
+    def _step(self, new: Increment) -> tuple[FloatArray, FloatArray]:
+        """Turn the basis towards new rows and add them to the cores; return the new means and energy."""
+        dtype, n, b = self.basis.dtype, new.old_weights, new.weights
+        rows = Passes(new.X, new.row_scale, dtype, self.width)
+        unit = 1.0 / _typical_square(rows, self.energy[0], n[0])
+        in_total = np.eye(1, len(n)).ravel() * unit / (n[0] + b[0])
+        in_balance = unit * self.votes(n + b)
+        tails, before = self.tails(), np.where(n[:, None] > 0, new.means_before - rows.origin, 0.0)
+        after = turned(
+            rows,
+            new.weighted_member,
+            Say((in_total @ new.member).astype(dtype), (in_balance @ new.member).astype(dtype)),
+            Slots(n, b, before, Say(in_total, in_balance)),
+            History(
+                self.basis,
+                np.tensordot(in_total, self.cores, axes=1),
+                np.tensordot(in_balance, self.cores, axes=1),
+                (float(in_total @ tails), float(in_balance @ tails)),
+            ),
+            self.width,
+            self._n_total(len(n)),
+            seed=self.steps,
+        )
+        means, energy = _counted(new, rows.origin, after.tally)
+        cores = self.cores_within(after.inside.T)
+        Y = after.coordinates
+        block_means = (new.weighted_member @ Y) / np.where(b > 0, b, 1.0)[:, None]
+        before = inner_product(before.T.astype(dtype), after.basis.T).astype(np.float64)
+        factors = chan_weights(n, b)
+        for slot in np.flatnonzero(b > 0):
             index = np.flatnonzero(new.member[slot])
-            deviations = coordinates[index] - np.outer(new.scale[index], block_means[slot])
-            cores[slot] += deviations.T @ deviations
-            step_to_mean = block_means[slot] - offsets[slot]
-            cores[slot] += factors[slot] * np.outer(step_to_mean, step_to_mean)
-        energy = self.energy + new.member @ step.squared_norms
-        energy -= new.weights * np.sum(new.block_means**2, axis=1)
-        energy += factors * np.sum((new.block_means - new.old_means) ** 2, axis=1)
-        total_weights = np.where(new.old_weights + new.weights > 0, new.old_weights + new.weights, 1.0)
-        offsets = (new.old_weights[:, None] * offsets + block_sums) / total_weights[:, None]
-        return E, cores, offsets, energy
+            deviations = Y[index] - np.outer(new.scale[index], block_means[slot]).astype(dtype)
+            cores[slot] += inner_product(deviations, deviations)
+            step = block_means[slot] - before[slot]
+            cores[slot] += factors[slot] * np.outer(step, step)
+        self.basis, self.cores, self.steps = after.basis, cores, self.steps + 1
+        return means, energy
+
+    def _n_total(self, n_slots: int) -> int:
+        """Return how many directions follow the total, which the components are made of.
+
+        The others follow the balance, which the gaps are made of. Either alone fails one of them: the total
+        forgets a minority, the balance lets a group that comes late push out everything else.
+        """
+        return self.width if n_slots == 1 else self.width // TOTAL_SHARE
 
     def merge(
-        self, other: SketchedScatter, n: FloatArray, b: FloatArray, mean_gaps: FloatArray, slot_of: list[int]
+        self,
+        other: SketchedScatter,
+        n: FloatArray,
+        b: FloatArray,
+        mean_gaps: FloatArray,
+        means: FloatArray,
+        slot_of: list[int],
     ) -> None:
-        """Add the other's scatter: its directions and the step between the total means enter like rows."""
-        stacked = np.concatenate([other.basis, mean_gaps[:1].astype(self.basis.dtype)])
-        rows = DenseRows(stacked, np.zeros(stacked.shape[1]), None, self.basis.dtype)
-        step = extend(self.basis, rows)
-        width, found = len(self.basis), step.outside.shape[1]
-        coordinates, E = step.coordinates, None
-        if width + found > self.capacity:
-            J = coordinates[:-1]
-            balanced, tail = other.pool(b[slot_of], (n + b)[slot_of])
-            outside = np.eye(width + found) - J.T @ J
-            balanced = J.T @ balanced @ J + tail * outside
-            total = J.T @ other.cores[0] @ J + other.tails()[0] * outside
-            E = self._cut(balanced, total, n, b)
-            coordinates = coordinates @ E
-        own = np.eye(width, width + found) if E is None else E[:width]
-        cores, offsets = self.embedded(own)
-        their_cores, their_offsets = other.embedded(coordinates[:-1])
-        their_offsets += coordinates[-1]
-        factors = chan_weights(n, b)[slot_of]
-        steps = their_offsets - offsets[slot_of]
-        cores[slot_of] += their_cores + factors[:, None, None] * (steps[:, :, None] * steps[:, None, :])
-        energy = self.energy.copy()
-        energy[slot_of] += other.energy + factors * np.sum(mean_gaps[slot_of] ** 2, axis=1)
-        total = np.where(n + b > 0, n + b, 1.0)[:, None]
-        offsets = n[:, None] * offsets
-        offsets[slot_of] += b[slot_of][:, None] * their_offsets
-        self._publish(rotate(self.basis, rows, step, E), cores, offsets / total, energy, E is not None)
+        """Add the other's scatter: the best of both bases and of the step between the total means."""
+        self._settled = None
+        self._take_waiting()
+        other = other.settled()
+        dtype = self.basis.dtype
+        both = orthonormal_rows(np.concatenate([self.basis, other.basis, mean_gaps[:1].astype(dtype)]))
+        cores = self._completed(other, n, b, both, slot_of)
+        gaps, factors = (
+            inner_product(mean_gaps.T.astype(dtype), both.T).astype(np.float64),
+            chan_weights(n, b),
+        )
+        cores += factors[:, None, None] * (gaps[:, :, None] * gaps[:, None, :])
+        energy = self.energy + factors * np.sum(mean_gaps**2, axis=1)
+        energy[slot_of] += other.energy
+        if len(both) > self.width:
+            votes = self.votes(n + b)
+            spread = inner_product((means - means[0]).T.astype(dtype), both.T).astype(np.float64)
+            balance = np.tensordot(votes, cores, axes=1) + (spread.T * (votes * (n + b))) @ spread
+            best = leading_axes(cores[0], balance, self.width, self._n_total(len(n)))
+            both = orthonormal_rows(wide_product(best.T.astype(dtype), both))
+            cores = best.T @ cores @ best
+        self.basis, self.cores, self.energy, self.steps = both, cores, energy, self.steps + other.steps
 
-    def _cut(self, balanced: FloatArray, total: FloatArray, n: FloatArray, b: FloatArray) -> FloatArray:
-        """Choose the directions to keep, given what the new rows add to the balanced pool and to the total.
+    def _completed(
+        self, other: SketchedScatter, n: FloatArray, b: FloatArray, both: FloatArray, slot_of: list[int]
+    ) -> FloatArray:
+        """Return the sum of both cores in a basis of both; what one does not hold is filled in by the other.
 
-        A quarter is reserved for the leading directions of all rows together, which the components are made
-        of; the rest goes by the balanced pool, which the gaps are made of. Either alone fails one of them:
-        the total forgets a minority, the pool lets a group that comes late push out everything else.
+        As in the EM algorithm for missing values: the rows of one along directions that it does not hold are
+        expected to vary as the rows of both together do, given what it holds. An even tail instead would blur
+        every direction that the two bases hold in part.
         """
-        width = len(self.basis)
-        pool, tail = self.pool(n, n + b)
-        new = np.arange(width, len(total))
-        balanced[:width, :width] += pool
-        balanced[new, new] += tail
-        total[:width, :width] += self.cores[0]
-        total[new, new] += self.tails()[0]
-        if len(n) == 1:
-            return best_directions(total, self.kept)
-        return best_directions(balanced, self.kept, outside=leading_directions(total, self.kept // 4))
+        held = [inner_product(both.T, one.basis.T).astype(np.float64) for one in (self, other)]
+        missing = [lapack(scipy.linalg.qr, inside)[0][:, inside.shape[1] :] for inside in held]
+        cores, theirs = self.cores_within(held[0]), other.cores_within(held[1])
+        for j, slot in enumerate(slot_of):
+            mean, weights = cores[slot] + theirs[j], (n[slot], b[slot])
+            mean /= max(sum(weights), 1.0)
+            if min(weights) == 0:  # nobody knows more
+                cores[slot] += theirs[j]
+                continue
+            known = (self.cores[slot], other.cores[j])
+            cores[slot] = sum(map(_filled, known, held, missing, weights, [mean, mean]))
+        return cores
 
-    def _publish(
-        self, basis: FloatArray, cores: FloatArray, offsets: FloatArray, energy: FloatArray, was_cut: bool
-    ) -> None:
-        """Set the new state; now and then undo the basis's drift from orthonormality."""
-        cuts = self.cuts + was_cut
-        if was_cut and cuts % REORTHONORMALISE_EVERY == 0:
-            basis, lower = reorthonormalise(basis)
-            cores, offsets = lower.T @ cores @ lower, offsets @ lower
-        offsets = offsets - offsets[0]
-        self.basis, self.cores, self.offsets, self.energy, self.cuts = basis, cores, offsets, energy, cuts
+    # Reading ----------------------------------------------------------------------------------------
 
     def selected(self, features: NDArray[np.intp]) -> SketchedScatter:
         """Return the scatter of some features alone; what lies outside the basis keeps its even spread."""
-        other = copy.copy(self)
-        inside = self.basis[:, features].astype(np.float64)
-        with small_lapack():
-            Q, R = np.linalg.qr(inside.T)
-        other.basis, other.rank = Q.T.astype(self.basis.dtype), min(self.rank, len(features))
-        other.cores, other.offsets = R @ self.cores @ R.T, self.offsets @ R.T
+        settled = self.settled()
+        other = settled.draft()
+        inside = settled.basis[:, features].astype(np.float64)
+        Q, R = lapack(np.linalg.qr, inside.T)
+        other.basis, other.rank = Q.T.astype(settled.basis.dtype), min(settled.rank, len(features))
+        other.cores = R @ settled.cores @ R.T
         outside = max(len(features) - float((inside**2).sum()), 0.0)
-        other.energy = np.trace(other.cores, axis1=1, axis2=2) + self.tails() * outside
+        other.energy = np.trace(other.cores, axis1=1, axis2=2) + settled.tails() * outside
         return other
 
     def combine(
         self, factors: FloatArray, vectors: FloatArray, vector_weights: FloatArray
     ) -> SymmetricOperator:
         """Return sum_g factors_g S_g + sum_j w_j v_j v_j' as an operator, without the tails."""
-        core = np.tensordot(factors, self.cores, axes=1)
-        return plus_rank_one((core + core.T) / 2, self.basis, vectors, vector_weights)
+        settled = self.settled()
+        core = np.tensordot(factors, settled.cores, axes=1)
+        return plus_rank_one((core + core.T) / 2, settled.basis, vectors, vector_weights)
 
     def traces(self) -> FloatArray:
-        """Return the exact trace of every S_g, what was cut included."""
-        return self.energy.copy()
+        """Return the exact trace of every S_g, what lies outside the basis included."""
+        return self.energy + self._waiting_energy
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return header values and arrays (not copied)."""
-        return {"cuts": self.cuts}, {name: getattr(self, name) for name in _ARRAYS}
+        settled = self.settled()
+        return {"steps": settled.steps}, {name: getattr(settled, name) for name in _ARRAYS}
 
     @classmethod
     def from_state(cls, header: Header, arrays: Arrays) -> SketchedScatter:
-        """Return the scatter that `to_state` described, after checking that everything fits."""
-        (n_slots, d), rank, cuts = arrays["means"].shape, header["rank"], header["cuts"]
+        """Return the scatter that `to_state` described, after checking that everything fits.
+
+        A file of the first sketch has cuts instead of steps; its basis may be wider, until the next step.
+        """
+        (n_slots, d), rank = arrays["means"].shape, header["rank"]
+        steps = header["steps"] if "steps" in header else header["cuts"]
         basis, cores, width = arrays["basis"], arrays["cores"], len(arrays["basis"])
         checked(cores.dtype == np.float64, "cores and header")
         shapes = [arrays[name].shape for name in _ARRAYS]
-        checked(
-            shapes == [(width, d), (n_slots, width, width), (n_slots, width), (n_slots,)],
-            "the sketch's arrays",
-        )
-        checked(type(rank) is int and rank >= 1 and type(cuts) is int and cuts >= 0, "rank and sketch")
-        # Rank 0 for the moment: a rank of d would first make a d x d basis.
-        sketch = cls(d, 0, header["dtype"])
-        sketch.rank = min(rank, d)
+        checked(shapes == [(width, d), (n_slots, width, width), (n_slots,)], "the sketch's arrays")
+        checked(type(rank) is int and rank >= 1 and type(steps) is int and steps >= 0, "rank and sketch")
+        sketch = cls(d, rank, header["dtype"])
         checked(basis.dtype == sketch.basis.dtype and width <= d, "basis and header")
         if not is_orthonormal(basis):
             raise FairstreamFileError(
@@ -301,166 +333,71 @@ class SketchedScatter:
         check_symmetric(cores)
         check_variances(arrays["energy"], arrays, header)
         check_variances(np.diagonal(cores, axis1=1, axis2=2), arrays, header)
-        sketch.cuts = cuts
+        sketch.steps, sketch._waiting_energy = steps, np.zeros(n_slots)
         for name in _ARRAYS:
             setattr(sketch, name, arrays[name])
         return sketch
 
 
-# The shared basis: how it takes in new rows and how it is cut back ------------------------------------
+def _filled(core: FloatArray, T: FloatArray, N: FloatArray, weight: float, mean: FloatArray) -> FloatArray:
+    """Return a core that is known along the columns of T as it is expected along T and N, given the mean."""
+    known, across = T.T @ mean @ T, T.T @ mean @ N
+    known[np.diag_indices_from(known)] += 1e-9 * np.trace(known) / len(known)
+    regression = lapack(scipy.linalg.solve, known, across, assume_a="pos", check_finite=False)
+    expected = T + N @ regression.T
+    rest = N.T @ mean @ N - across.T @ regression
+    return expected @ core @ expected.T + weight * (N @ rest @ N.T)
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
-    """Coordinates of new rows in the basis [B; Q], where Q spans what B misses of them."""
-
-    inside: FloatArray  # Y, b x w
-    outside: FloatArray  # R Q', b x r
-    mixing: FloatArray  # T, r x b: Q = T (R - Y B)
-    squared_norms: FloatArray  # of the new rows, length b
-
-    @property
-    def coordinates(self) -> FloatArray:
-        """The new rows in [B; Q], b x (w + r)."""
-        return np.hstack([self.inside, self.outside])
+def _counted(new: Increment, origin: FloatArray, tally: Tally) -> tuple[FloatArray, FloatArray]:
+    """Return every slot's mean with the new rows, and the energy that they add."""
+    n, b = new.old_weights, new.weights
+    before = np.where(n[:, None] > 0, new.means_before - origin, 0.0)
+    block_means = tally.sums / np.where(b > 0, b, 1.0)[:, None]
+    energy = new.member @ tally.squares - b * np.sum(block_means**2, axis=1)
+    energy = np.maximum(energy, 0.0) + chan_weights(n, b) * np.sum((block_means - before) ** 2, axis=1)
+    means = (n[:, None] * before + tally.sums) / np.where(n + b > 0, n + b, 1.0)[:, None]
+    return origin + means, energy
 
 
-def extend(B: FloatArray, rows: CentredRows) -> Extension:
-    """Find the directions of `rows` that B (w x d) does not have yet. Cost 2bdw + b^2 d flops."""
-    inside = rows.dot(B).astype(np.float64)
-    gram = rows.gram().astype(np.float64)
-    squared_norms = np.maximum(np.diag(gram), 0.0)
-    largest = float(squared_norms.max(initial=0.0))
-    # Below this share of the longest row the residual's Gram matrix is rounding noise of the products.
-    noise = 1e-5 if B.dtype == np.float32 else 1e-12
-    outside, mixing = _whitened(gram - inside @ inside.T, noise * largest, B.shape[1] - B.shape[0])
-    return Extension(inside, outside, mixing, squared_norms)
+def _typical_square(rows: Passes, energy: float, n: float) -> float:
+    """Return a positive number of the size of a row's square, which keeps products in float32's range."""
+    known = energy / n if n > 0 else 0.0
+    return known if known > 0 else max(rows.sample_square, float(np.finfo(np.float32).tiny))
 
 
-def _whitened(gram: FloatArray, noise: float, room: int) -> tuple[FloatArray, FloatArray]:
-    """Return C (b x r) and T (r x b) with gram = C C' and T gram T' = I, as far as it is above the noise.
-
-    Cholesky with pivoting: the rows with the most left over come first, and it stops when none has enough.
-    """
-    with small_lapack():
-        factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=max(noise, 1e-300), lower=1)
-        # LAPACK never compares the first pivot, the largest diagonal entry, with the tolerance.
-        r = min(int(rank), room) if np.diag(gram).max(initial=0.0) > noise else 0
-        lower = np.tril(factor[:, :r])
-        inverse = _inverse_of(lower[:r])
-    order = pivots - 1
-    outside = np.empty_like(lower)
-    outside[order] = lower
-    mixing = np.zeros((r, len(gram)))
-    mixing[:, order[:r]] = inverse
-    return outside, mixing
+def _kept(new: Increment) -> Increment:
+    """Return new rows that nobody else can change."""
+    return replace(new, X=new.X.copy())
 
 
-def _inverse_of(lower: FloatArray) -> FloatArray:
-    """Return the inverse of a lower triangle, which may have no rows: SciPy before 1.14 refuses that."""
-    if len(lower) == 0:
-        return np.zeros((0, 0))
-    inverse: FloatArray = scipy.linalg.solve_triangular(
-        lower, np.eye(len(lower)), lower=True, check_finite=False
+def _stacked(waiting: Sequence[Increment], n_slots: int) -> Increment:
+    """Return the rows of several increments as one."""
+    first = waiting[0]
+    blocks = [new.X for new in waiting]
+    X: Matrix = sp.vstack(blocks, format="csr") if any(map(sp.issparse, blocks)) else np.concatenate(blocks)
+    weighted = any(new.row_weights is not None for new in waiting)
+    return Increment(
+        X,
+        np.concatenate([new.scale**2 for new in waiting]) if weighted else None,
+        np.concatenate([_padded(new.member, n_slots) for new in waiting], axis=1),
+        first.dtype,
+        _padded(first.old_weights, n_slots),
+        _padded(first.means_before, n_slots),
     )
-    return inverse
 
 
-def rotate(B: FloatArray, rows: CentredRows, step: Extension, E: FloatArray | None) -> FloatArray:
-    """Return the new basis: [B; Q], or E'[B; Q] if E ((w + r) x L) cuts it. Cost 2dL(w + b) flops."""
-    width = B.shape[0]
-    if E is None:
-        if step.mixing.shape[0] == 0:
-            return B
-        Q = rows.combine(step.mixing)
-        Q -= wide_product((step.mixing @ step.inside).astype(B.dtype), B)
-        return _with_new_rows(B, Q)
-    new_rows = E[width:].T @ step.mixing
-    return rows.combine_with(B, E[:width].T - new_rows @ step.inside, new_rows)
+def _padded(array: NDArray[Any], n_slots: int) -> NDArray[Any]:
+    """Return an array with zeros for slots that it does not have yet."""
+    missing = n_slots - len(array)
+    return (
+        array
+        if missing <= 0
+        else np.concatenate([array, np.zeros_like(array, shape=(missing, *array.shape[1:]))])
+    )
 
 
-def _with_new_rows(B: FloatArray, Q: FloatArray) -> FloatArray:
-    """Append Q to B, orthonormal to rounding: Q was computed by differences of nearly equal numbers.
-
-    A direction of pure rounding can pass for one of the data: rows about their own mean are dependent, and if
-    all of them share in that, the last pivot is the noise times their number. Rows before it stay as they
-    are but for rounding, since coordinates go with the rows; in its place comes any direction outside B.
-    """
-    orthonormalise_outside(B.T, Q.T)
-    return np.concatenate([B, Q])
-
-
-def best_directions(pool: FloatArray, rank: int, *, outside: FloatArray | None = None) -> FloatArray:
-    """Return orthonormal columns that span `outside` and, beside it, the leading eigenvectors of the pool.
-
-    `rank` columns in all. Which directions lead is a matter of choice, not of precision: the eigenproblem is
-    solved in float32 if that can tell them apart, in half the time, and the columns are orthonormalised
-    in float64 afterwards. It has to be solved, though: a few power steps hold as much of this pool, but on
-    flat spectra they do not favour, cut after cut, the directions that persist in the data.
-    """
-    if rank == 0:
-        return np.zeros((len(pool), 0))
-    S = _scaled(pool)
-    if outside is None or outside.shape[1] == 0:
-        return _orthonormal(_leading_eigenvectors(S, rank))
-    # Reflections take `outside` to the first coordinates; the others hold the pool without it.
-    taken = outside.shape[1]
-    geqrf, ormqr = scipy.linalg.get_lapack_funcs(("geqrf", "ormqr"), (S,))
-    workspace = 64 * len(S)
-    with small_lapack():
-        reflectors, tau, _, _ = geqrf(outside.astype(S.dtype), lwork=64 * taken)
-        S = ormqr("L", "T", reflectors, tau, S, workspace)[0]
-        S = ormqr("R", "N", reflectors, tau, S, workspace)[0]
-        columns = np.zeros((len(S), rank - taken), dtype=S.dtype, order="F")
-        columns[taken:] = _leading_eigenvectors(S[taken:, taken:], rank - taken)
-        columns = ormqr("L", "N", reflectors, tau, columns, workspace, overwrite_c=True)[0]
-    return _orthonormal(np.hstack([outside, columns]))
-
-
-def _leading_eigenvectors(S: FloatArray, columns: int) -> FloatArray:
-    """Divide and conquer finds all eigenvectors, and still in less time than others take for a third."""
-    with small_lapack():
-        _, vectors = scipy.linalg.eigh(S, check_finite=False, driver="evd")
-    return vectors[:, ::-1][:, :columns]
-
-
-def leading_directions(total: FloatArray, rank: int) -> FloatArray:
-    """Return orthonormal columns that hold as good as all that the `rank` leading eigenvectors hold.
-
-    A few steps of block power iteration with half as many columns more: a third of an eigensolver's time
-    if `rank` is a small part of the size.
-    """
-    size, wide = len(total), rank + max(rank // 2, 16)
-    if size < 4 * wide:
-        return best_directions(total, rank)
-    S = _scaled(total)
-    Q = np.random.default_rng(0).standard_normal((size, wide), dtype=S.dtype.type)
-    Q[:, :rank] = np.eye(size, rank)  # the last cut's choice comes first in the basis
-    with small_lapack():
-        for _ in range(4):  # each with its QR: what leads by far would drown the others in float32
-            Q = scipy.linalg.qr(S @ Q, mode="economic", check_finite=False, overwrite_a=True)[0]
-        _, axes = scipy.linalg.eigh(Q.T @ S @ Q, check_finite=False, driver="evd")
-    return _orthonormal(Q @ axes[:, ::-1][:, :rank])
-
-
-def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Return the columns orthonormal to float64's rounding, in their order."""
-    columns = np.array(columns, dtype=np.float64, order="F")
-    orthonormalise_in_place(columns)
-    return columns
-
-
-def _scaled(pool: FloatArray) -> FloatArray:
-    """Return the pool over its largest entry, in float32 unless half of it would be rounding there."""
-    largest = float(np.abs(pool).max())
-    if not np.isfinite(largest):  # LAPACK would search for its eigenvalues without end
-        raise ValueError("the moments have NaN or infinite entries: they were damaged, collect them anew")
-    scaled = pool / max(largest, np.finfo(float).tiny)
-    return scaled if np.median(np.diag(scaled)) < 1e-5 else scaled.astype(np.float32)
-
-
-def reorthonormalise(B: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return (C, L) with B = L C and C orthonormal, to undo the slow drift of many rotations."""
-    C = B.copy()
-    R = orthonormalise_in_place(C.T)
-    return C, R.T.astype(np.float64)
+def _bytes_of(X: Matrix) -> int:
+    if sp.issparse(X):
+        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
+    return int(X.nbytes)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import nullcontext
-from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,16 +32,12 @@ from fairstream.files.format import (
     write_file,
 )
 from fairstream.linalg import FloatArray, SymmetricOperator, is_finite, small_lapack
+from fairstream.linalg.gathering import SEVERAL_SCATTERS
+from fairstream.linalg.memory import refuse_beyond_memory
 from fairstream.linalg.products import (
-    SEVERAL_SCATTERS,
-    CentredRows,
-    DenseRows,
-    centred_rows,
     check_values,
     largest_value,
-    prepared_rows,
-    provisional_origin,
-    row_slices,
+    values_are_sound,
 )
 from fairstream.moments.exact import ExactScatter
 from fairstream.moments.sample import RowSample
@@ -60,8 +55,8 @@ class GroupMoments(Storable):
         Number of columns d.
     rank : int, optional
         None keeps d x d scatter matrices, exact, O(G d^2) memory for G groups. A number L keeps all of them
-        in one shared basis of about L directions, O(d L + G L^2) memory, 7 d L flops per row; from L = d on,
-        in all d directions, and nothing is dropped.
+        in one shared basis of about L directions, O(d L + G L^2) memory, 8 d L flops per row and more while
+        the basis still changes; from L = d / 2 on, exact moments after all, and `rank` is None.
     dtype : {float64, float32}
         In what precision the d-sized products run. Sums are always kept in float64 about the running mean.
     sample : int, optional
@@ -107,7 +102,10 @@ class GroupMoments(Storable):
                 f"rank is {rank}: give a positive number of directions, or None for exact moments"
             )
         self.n_features = int(n_features)
-        self.rank = None if rank is None else int(rank)
+        self.rank = None if rank is None or 2 * rank >= n_features else int(rank)
+        if rank is not None and self.rank is None:
+            what = f"a sketch of {n_features:,} features with rank={rank}"
+            refuse_beyond_memory(3 * 8 * n_features**2, what, "take a smaller rank")
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float64, np.float32):
             raise ValueError(f"dtype is {self.dtype}: use float64 or float32")
@@ -117,8 +115,8 @@ class GroupMoments(Storable):
         self._means = np.zeros((1, self.n_features))
         self._scatter: Scatter = (
             ExactScatter(self.n_features)
-            if rank is None
-            else SketchedScatter(self.n_features, rank, self.dtype)
+            if self.rank is None
+            else SketchedScatter(self.n_features, self.rank, self.dtype)
         )
         self._sample = None if sample is None else RowSample(sample)
         self._marks: RowMarks | None = RowMarks()  # None: of some rows, a file had none
@@ -155,7 +153,12 @@ class GroupMoments(Storable):
         """
         self._refuse_restricted()
         groups, sample_weight = paired(groups, X, "groups"), paired(sample_weight, X, "sample_weight")
-        X = _checked_rows(X, self.n_features, self.dtype, scale_known=self.total_variance > 0)
+        X = _checked_rows(X, self.n_features)
+        values, scale_known = X.data if sp.issparse(X) else X, self.total_variance > 0
+        # The sums of dense rows of weight 1 tell afterwards whether their values were sound: a pass less.
+        check_first = self.rank is not None or self._sample is not None or sample_weight is not None
+        if check_first or sp.issparse(X):
+            check_values(values, self.dtype, scale_known=scale_known)
         columns = self._encoded(groups, X.shape[0])
         weights = _checked_weights(sample_weight, X, self.dtype)
         if weights is not None and not weights.all():
@@ -167,20 +170,22 @@ class GroupMoments(Storable):
             draft._sample = copy.copy(draft._sample).update(X, columns, weights, target)
         if draft._marks is not None:
             draft._marks = draft._marks.updated(X)
-        cuts = row_slices(X.shape[0], self._scatter.slice_rows())
-        # One slice and the next: slices of a sparse block are copies.
-        parts = (
-            (X[rows], take_rows(columns, rows), None if weights is None else weights[rows]) for rows in cuts
-        )
-        ahead: DenseRows | None = None
-        for part, following in pairwise(chain(parts, [None])):
-            assert part is not None
+        for rows in _even_slices(X.shape[0], self._scatter.slice_rows()):
             # Threads of our own share the large products; those of BLAS would spin beside them between calls.
             with (
-                nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack()
+                nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack(),
+                np.errstate(over="ignore", invalid="ignore"),
             ):
-                ahead = draft._absorb(*part, ahead, following)
+                draft._absorb(X[rows], take_rows(columns, rows), None if weights is None else weights[rows])
+        if not (check_first or draft._is_sound(X.shape[0], values.dtype, scale_known=scale_known)):
+            check_values(values, self.dtype, scale_known=scale_known)
+        draft._scatter.complete()
         return self._become(draft)
+
+    def _is_sound(self, n_rows: int, own: np.dtype[Any], *, scale_known: bool) -> bool:
+        """Return whether the sums show that no value so far, each of weight 1, is one to refuse."""
+        squares = float(self._scatter.traces()[0] + self._weights[0] * (self._means[0] @ self._means[0]))
+        return values_are_sound(squares, n_rows * self.n_features, self.dtype, own, scale_known=scale_known)
 
     def _draft(self) -> GroupMoments:
         """Return a summary to work on: it shares this one's arrays and replaces those that change."""
@@ -198,39 +203,14 @@ class GroupMoments(Storable):
         self.__dict__.update(draft.__dict__)
         return self
 
-    def _absorb(
-        self,
-        X: Matrix,
-        columns: Groups,
-        weights: FloatArray | None,
-        prepared: DenseRows | None = None,
-        following: tuple[Matrix, Groups, FloatArray | None] | None = None,
-    ) -> DenseRows | None:
-        """Take in one slice; return the following one's rows, if they were prepared on the way."""
+    def _absorb(self, X: Matrix, columns: Groups, weights: FloatArray | None) -> None:
+        """Take in one slice."""
         self._register(self._index.with_groups(columns))
-        scale = np.ones(X.shape[0]) if weights is None else np.sqrt(weights)
-        origin = self._means[0] if self._weights[0] > 0 else provisional_origin(X)
-        # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
-        origin = origin.astype(self.dtype).astype(np.float64)
-        rows: CentredRows
-        if prepared is None:
-            rows = centred_rows(X, origin, None if weights is None else scale, self.dtype)
-        else:
-            rows = prepared.recentred(origin)
         member = self._index.members(columns, X.shape[0])
-        block_weights = member @ (scale**2)
-        sums = rows.combine((member * scale).astype(self.dtype)).astype(np.float64)
-        old_means = np.where(self._weights[:, None] > 0, self._means - origin, 0.0)
-        increment = Increment(rows, member, scale, block_weights, sums, self._weights, old_means)
-        meanwhile = None
-        if following is not None and not sp.issparse(X):
-            meanwhile = partial(prepared_rows, following[0], origin, following[2], self.dtype)
+        increment = Increment(X, weights, member, self.dtype, self._weights, self._means)
         partition = [[*slots.values()] for slots in self._index.slots.values()]
-        ahead = self._scatter.absorb(increment, partition, meanwhile)
-        total = self._weights + block_weights
-        self._means = origin + (self._weights[:, None] * old_means + sums) / total[:, None]
-        self._weights = total
-        return ahead
+        self._means = self._scatter.absorb(increment, partition)
+        self._weights = self._weights + increment.weights
 
     def merge(self, other: GroupMoments) -> GroupMoments:
         """Add the rows of another summary, as if they had been seen here.
@@ -266,8 +246,9 @@ class GroupMoments(Storable):
         means[slot_of] = other._means
         n = self._weights
         gaps = np.where(((n > 0) & (b > 0))[:, None], means - self._means, 0.0)
-        self._scatter.merge(other._scatter, n, b, gaps, slot_of)
-        self._means = np.where(n[:, None] > 0, self._means, means) + (b / (n + b))[:, None] * gaps
+        means = np.where(n[:, None] > 0, self._means, means) + (b / (n + b))[:, None] * gaps
+        self._scatter.merge(other._scatter, n, b, gaps, means, slot_of)
+        self._means = means
         self._weights = n + b
 
     def copy(self) -> GroupMoments:
@@ -300,6 +281,7 @@ class GroupMoments(Storable):
 
     def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied), sampled rows only if told to."""
+        self._scatter = self._scatter.settled()  # for good: a file holds no rows, and resumes like this one
         scatter_header, scatter_arrays = self._scatter.to_state()
         header = {
             "n_features": self.n_features,
@@ -408,6 +390,11 @@ class GroupMoments(Storable):
     def sample(self) -> RowSample | None:
         """The rows that were kept, None unless asked for."""
         return self._sample
+
+    @property
+    def rows_wait(self) -> bool:
+        """Whether a sketch keeps a few rows until a step with them pays; a file or pickle takes them in."""
+        return self._scatter.rows_wait
 
     @property
     def lost_energy(self) -> float:
@@ -561,12 +548,18 @@ class GroupMoments(Storable):
         self._index = index
 
 
+def _even_slices(n_rows: int, size: int) -> list[slice]:
+    """Cut rows into slices of nearly one size: a short one at the end would cost as much as a long one."""
+    bounds = np.linspace(0, n_rows, max(round(n_rows / size), 1) + 1).astype(int).tolist()
+    return [slice(*ends) for ends in pairwise(bounds)]
+
+
 def _count(weight: np.floating[Any]) -> int | float:
     return int(weight) if float(weight).is_integer() else float(weight)
 
 
-def _checked_rows(X: Any, n_features: int, dtype: np.dtype[Any], *, scale_known: bool = False) -> Matrix:
-    """Return X as an array or CSR matrix of finite real numbers with the right number of columns."""
+def _checked_rows(X: Any, n_features: int) -> Matrix:
+    """Return X as an array or CSR matrix of real numbers with the right number of columns."""
     check_matrix(X)
     X = sp.csr_array(X) if sp.issparse(X) else np.asanyarray(X)
     if X.ndim != 2 or X.shape[1] != n_features:
@@ -576,7 +569,6 @@ def _checked_rows(X: Any, n_features: int, dtype: np.dtype[Any], *, scale_known:
     values = X.data if sp.issparse(X) else X
     if values.dtype.kind not in "fiub":
         raise ValueError(f"X has dtype {values.dtype}: pass real numbers")
-    check_values(values, dtype, scale_known=scale_known)
     return X
 
 

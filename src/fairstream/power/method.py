@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.exceptions import NotFittedError
@@ -44,7 +45,7 @@ from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.files.format import checked_orthonormal, checked_signs
-from fairstream.linalg import FloatArray, in_threads, inner_product, shares
+from fairstream.linalg import FloatArray, in_threads, inner_product, lapack, shares
 from fairstream.linalg.bases import project_out_in_place, random_basis
 from fairstream.linalg.products import MAX_SLICE_ROWS, check_values, provisional_origin
 from fairstream.power.ledger import GroupLedger
@@ -490,9 +491,9 @@ class FairPowerMethod:
             if self._step + 1 == self.plan.unfair_steps and Q.shape[1]:
                 self._moved["unfair"] = self._gap_movement(Q, self._Q)
         else:
-            self._Q, self._variances = component_step(self._U, Q, P, int(ledger.open_counts[0]))
+            self._Q, self._variances, cosines = component_step(self._U, Q, P, int(ledger.open_counts[0]))
             if self.plan.step_rows is not None or self._step + 1 == self.plan.total_steps:
-                self._moved["components"] = self._component_movement(Q, self._Q)
+                self._moved["components"] = self._component_movement(cosines)
         del P, Q
         ledger.close()
         self._step += 1
@@ -509,13 +510,13 @@ class FairPowerMethod:
         moved = [0.0]
         for attribute, _, columns in gap_columns(self._ledger, self._widths):
             old = slice(0, self._widths[attribute]) if shared else columns
-            moved.append(_largest_sine(before[:, old], after[:, columns]))
+            moved.append(_largest_sine(inner_product(before[:, old], after[:, columns])))
         return max(moved)
 
-    def _component_movement(self, before: FloatArray, after: FloatArray) -> float:
+    def _component_movement(self, cosines: FloatArray) -> float:
         """Return how far V moved, without the columns that no variance determines."""
-        known = int(np.count_nonzero(self._variances > np.finfo(before.dtype).eps * self._variances[0]))
-        return _largest_sine(before, after[:, :known])
+        known = int(np.count_nonzero(self._variances > np.finfo(self.plan.dtype).eps * self._variances[0]))
+        return _largest_sine(cosines[:, :known])
 
     def _warn_of_movement(self) -> None:
         """Warn if the phase that ends with this step was still moving."""
@@ -713,12 +714,13 @@ def _own_generator(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(random_state)
 
 
-def _largest_sine(A: FloatArray, B: FloatArray) -> float:
-    """Return the largest sine of the principal angles from span B to span A, orthonormal columns both."""
-    if not B.shape[1]:
+def _largest_sine(inner: FloatArray) -> float:
+    """Return the largest sine of the angles from span B to span A, orthonormal columns both, inner = A'B."""
+    if not inner.shape[1]:
         return 0.0
-    cosines = np.linalg.svd(inner_product(A, B).astype(np.float64), compute_uv=False)
-    return float(np.sqrt(max(1.0 - cosines[-1] ** 2, 0.0)))
+    inner = inner.astype(np.float64, copy=False)
+    smallest = lapack(scipy.linalg.eigvalsh, inner.T @ inner, subset_by_index=[0, 0], check_finite=False)[0]
+    return float(np.sqrt(min(max(1.0 - smallest, 0.0), 1.0)))
 
 
 def _late_group(attribute: str, label: Hashable) -> str:

@@ -281,15 +281,19 @@ def _unit_mean_gaps(ledger: GroupLedger, dtype: np.dtype[Any]) -> list[NDArray[n
 
 def component_step(
     U: FloatArray, V: FloatArray, P: FloatArray, n_rows: int
-) -> tuple[FloatArray, NDArray[np.float64]]:
-    """Return V <- QR((I - UU')CV), on the memory of the centred products P = n C V, and V'CV's eigenvalues.
+) -> tuple[FloatArray, NDArray[np.float64], FloatArray]:
+    """Return V <- QR((I - UU')CV), on the memory of the centred products P = n C V.
 
     The columns follow the principal axes of C inside V, largest first, which leaves their span as it is.
+    Also returns the eigenvalues of V'CV and the cosines of the angles between old and new columns.
     """
-    values, axes = eigh(symmetric_product(V, P) / n_rows)
-    orthonormalise_outside(U, P, axes[:, ::-1])
+    inside = symmetric_product(V, P)
+    values, axes = eigh(inside / n_rows)
+    T = orthonormalise_outside(U, P, axes[:, ::-1])
+    # V is orthogonal to U, so V'(I - UU')PT = V'PT: small matrices tell what a product with V would.
+    cosines = inner_product(V, P).astype(np.float64) if T is None else inside @ T
     fix_signs_in_place(P)
-    return P, np.maximum(values[::-1], 0.0)
+    return P, np.maximum(values[::-1], 0.0), cosines
 
 
 # Products on existing memory ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,21 +38,25 @@ class Standing:
         Rows it was learned from.
     done : int
         Partitions, or power steps that each read the whole data, that are finished.
-    digest : callable
-        Returns what is known of the rows, to compare with when the fit is resumed.
+    digest : dict, optional
+        What is known of the rows, to compare with when the fit is resumed.
     """
 
     learner: Any = None
     rows: int = 0
     done: int = 0
-    digest: Callable[[], Mapping[str, Any] | None] = lambda: None
+    digest: Mapping[str, Any] | None = None
+
+    def reach(self, learner: Any, rows: int, digest: Mapping[str, Any], done: int = 0) -> None:
+        """Note that a learner has learned from so many rows, in so many whole steps."""
+        self.learner, self.rows, self.digest, self.done = learner, rows, digest, done
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """An unfinished fit read back: parameters and learner, rows done, and the environment it ran in.
 
-    `digest` is what `Standing.digest` returned, None in files of earlier versions. `cut` tells the partitions
+    `digest` is that of its `Standing`, None in files of earlier versions. `cut` tells the partitions
     and the rows of a fit on a cluster, of which `done` were merged.
     """
 
@@ -160,7 +164,7 @@ class Keeper:
             return
         half = clone(self._estimator).adopt(standing.learner)
         progress = {**self._cut, **({"done": standing.done} if standing.done else {})}
-        self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest())
+        self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest)
         self._saved, self._saved_at = (standing.rows, standing.done), time.monotonic()
 
     def _check_same_fit(self, found: Checkpoint, source: Any) -> None:

@@ -231,23 +231,26 @@ def _learned_with_checkpoints(
     """Return what is learned in one pass, or in the rest of one, and write checkpoints meanwhile."""
     digest = RowDigest()
     found, standing = _begun(source, keeper)
-    standing.digest = digest.to_json
     with keeper.keeping(standing) as pending:
         blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
+        learner: Learner | None = standing.learner
+        rows = standing.rows
         for block, rows in blocks:
-            standing.learner = standing.learner or _started(source, estimator.new_learner, block)
-            standing.learner.update(block.X, block.groups or None, block.weights)
+            learner = learner or _started(source, estimator.new_learner, block)
+            learner.update(block.X, block.groups or None, block.weights)
             digest.update(block)
-            standing.rows = rows
+            if learner.is_settled:  # else a file would change what comes later: the rows since are read again
+                standing.reach(learner.copy(), rows, digest.to_json())
+                keeper.write_if_due(standing)
             if progress is not None:
                 progress(rows, source.n_rows)
-            keeper.write_if_due(standing)
             if pending.number is not None:
                 raise Stopped
-    if standing.learner is None:
+        if learner is not None:
+            standing.reach(learner, rows, digest.to_json())
+    if learner is None:
         raise ValueError(NO_ROWS)
-    learned: Learner = standing.learner
-    return learned
+    return learner
 
 
 def _steps_with_checkpoints(
@@ -258,8 +261,7 @@ def _steps_with_checkpoints(
     A step works on a copy of the learner, so one that is stopped or fails leaves that of the last checkpoint.
     """
     found, standing = _begun(source, keeper)
-    seen = None if found is None else found.digest
-    standing.digest = lambda: seen
+    standing.digest = None if found is None else found.digest
     with keeper.keeping(standing) as pending:
         while standing.learner is None or standing.done < standing.learner.passes:
             learner = standing.learner and standing.learner.copy()
@@ -274,14 +276,14 @@ def _steps_with_checkpoints(
                     raise Stopped
             if learner is None:
                 raise ValueError(NO_ROWS)
+            seen = standing.digest
             if seen is not None and (difference := digest.difference(seen)) is not None:
                 raise ValueError(
                     f"the rows of the source are not those of the steps before, the {difference} differ: "
                     "use the same data in the same order, or begin anew in another folder"
                 )
             learner.end_step()
-            seen = digest.to_json()
-            standing.learner, standing.rows, standing.done = learner, standing.rows + rows, standing.done + 1
+            standing.reach(learner, standing.rows + rows, digest.to_json(), standing.done + 1)
             keeper.write_if_due(standing, seconds=0.0)
     learned: Learner = standing.learner
     return learned

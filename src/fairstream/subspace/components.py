@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamWarning, NoRoomError
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, lapack_threads
 from fairstream.linalg.eigen import leading_outside
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, NUnfair, is_count, is_share
@@ -213,10 +213,11 @@ def solution_for(
     screened = screened_features(moments, choices.screen)
     kept = np.setdiff1d(np.arange(moments.n_features), screened)
     within = moments.selected(kept) if screened.size else moments
-    U = basis_for(within, choices, eigenpairs)
-    # Before the components: if no room is left for them, small groups may be why.
-    warn_of_small_groups(moments.group_counts, choices, U.shape[1])
-    V, variances = components_for(within, U, choices)
+    with lapack_threads(len(kept)):
+        U = basis_for(within, choices, eigenpairs)
+        # Before the components: if no room is left for them, small groups may be why.
+        warn_of_small_groups(moments.group_counts, choices, U.shape[1])
+        V, variances = components_for(within, U, choices)
     guarded = None
     if choices.guard:
         guarded = guarded_from(

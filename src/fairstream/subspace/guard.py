@@ -26,6 +26,7 @@ from fairstream.linalg import (
     FloatArray,
     eigh,
     fix_signs,
+    lapack,
     orthonormalise,
     orthonormalise_outside,
     project_out,
@@ -112,8 +113,8 @@ class RandomFeatureAdversary:
         gram = (F_fit.T @ F_fit).astype(np.float64) / len(F_fit)
         gram[np.diag_indices_from(gram)] += self.ridge
         moments = (F_fit.T @ T_fit).astype(np.float64) / len(F_fit)
-        with small_lapack():
-            beta = scipy.linalg.solve(gram, moments, assume_a="pos", check_finite=False).astype(np.float32)
+        beta = lapack(scipy.linalg.solve, gram, moments, assume_a="pos", check_finite=False)
+        beta = beta.astype(np.float32)
         residual = T - F @ beta
         total = float((T * T).sum())
         gradient = self._pull_back((2.0 / total) * residual, beta, Z, phase)

@@ -14,7 +14,7 @@ import scipy.linalg
 
 from fairstream.data.small_groups import Counts, listed_groups, small_groups
 from fairstream.errors import FairstreamWarning
-from fairstream.linalg import FloatArray, fix_signs, orthonormalise, top_eigenpairs
+from fairstream.linalg import FloatArray, fix_signs, lapack, orthonormalise, top_eigenpairs
 from fairstream.linalg.eigen import leading_outside
 from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import GroupMoments
@@ -239,7 +239,8 @@ def _relative_columns(
     covariance = moments.covariance()
     window = leading_outside(covariance, mean_basis, width)
     Sigma = covariance.compress(window)
-    if np.trace(Sigma) <= (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance:
+    noise = (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance
+    if np.trace(Sigma) <= noise:
         return []  # the mean gaps hold all variance there is
     sides = {pair: [side.compress(window) for side in moments.second_moments(*pair)] for pair in pairs}
     nulled = np.zeros((width, 0))
@@ -249,6 +250,9 @@ def _relative_columns(
             if k == 0:
                 break
             V = leading_outside(SymmetricOperator(Sigma), nulled, k)
+            V = V[:, np.einsum("ij,ij->j", V, Sigma @ V) > noise]  # there is no ratio of nothing to nothing
+            if V.shape[1] == 0:
+                break
             direction = V @ _strongest_ratio(*(V.T @ side @ V for side in sides[pair]))
             nulled = np.hstack([nulled, direction[:, None]])
     return [(window @ nulled.astype(window.dtype)).astype(np.float64)]
@@ -258,6 +262,6 @@ def _strongest_ratio(inside: FloatArray, outside: FloatArray) -> FloatArray:
     """Return the unit vector along which two second moments differ most in ratio, either way."""
     k = len(inside)
     ridge = RIDGE * float(np.trace(inside) + np.trace(outside)) / (2 * k) * np.eye(k)
-    ratios, vectors = scipy.linalg.eigh(inside + ridge, outside + ridge)
+    ratios, vectors = lapack(scipy.linalg.eigh, inside + ridge, outside + ridge)
     vector: FloatArray = vectors[:, np.argmax(np.abs(np.log(ratios)))]
     return vector / np.linalg.norm(vector)

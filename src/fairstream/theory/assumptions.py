@@ -16,7 +16,14 @@ import scipy.optimize
 
 from fairstream.data.alignment import paired
 from fairstream.data.groups import UNKNOWN, encode_groups
-from fairstream.linalg import FloatArray, orthonormalise, project_out, spectrum_outside, top_eigenvectors
+from fairstream.linalg import (
+    FloatArray,
+    lapack,
+    orthonormalise,
+    project_out,
+    spectrum_outside,
+    top_eigenvectors,
+)
 from fairstream.moments import GroupMoments
 
 # Below this share of |f|, g is rounding and f lies in the span of P_m.
@@ -175,7 +182,7 @@ def pafo_constants(
             f"directions in {d} features"
         )
     kappa = np.append(spectrum_outside(Sigma, U), 0.0)
-    V = max(float(np.linalg.norm(M, 2)) for M in parts.moments)
+    V = max(float(lapack(np.linalg.norm, M, 2)) for M in parts.moments)
     return PafoConstants(
         n_features=d,
         n_unfair=n_unfair,
@@ -280,4 +287,4 @@ def _sample_sigma(rows: FloatArray) -> float:
 def _sample_matrix_variance(rows: FloatArray) -> float:
     second = rows.T @ rows / len(rows)
     fourth = (rows * np.sum(rows**2, axis=1)[:, None]).T @ rows / len(rows)
-    return float(np.linalg.norm(fourth - second @ second, 2))
+    return float(lapack(np.linalg.norm, fourth - second @ second, 2))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import scipy.stats
 
-from fairstream.linalg import FloatArray
+from fairstream.linalg import FloatArray, lapack
 from fairstream.theory.assumptions import PafoConstants
 
 # A valid constant of the vector Hoeffding inequality (Proposition 2, left open there): symmetrise, bound
@@ -259,7 +259,7 @@ def pafo_gap(model: Any, truth: Truth) -> PafoGap:
             f"model has components of shape {V.shape}, the truth {truth.V.shape}: solve for the same k"
         )
     kept = [float(np.sum(W * (truth.covariance @ W))) for W in (truth.V, V)]
-    violation = float(np.linalg.norm(truth.U.T @ V, 2)) if truth.U.shape[1] else 0.0
+    violation = float(lapack(np.linalg.norm, truth.U.T @ V, 2)) if truth.U.shape[1] else 0.0
     return PafoGap(kept[0] - kept[1], violation)
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from fairstream.linalg import lapack
+
 FloatArray = NDArray[np.floating[Any]]
 
 WIDE = 200  # columns from which the largest eigenvalue is found by products with rows alone
@@ -136,4 +138,4 @@ def _gaps(centred: FloatArray, total: FloatArray | None, inside: NDArray[np.intp
     rows = centred[inside]
     mean = rows.sum(axis=0) * (1 / n_in + 1 / n_out)
     gap = rows.T @ rows * (1 / n_in + 1 / n_out) - total / n_out
-    return float(np.linalg.norm(mean)), float(np.abs(np.linalg.eigvalsh(gap)).max())
+    return float(np.linalg.norm(mean)), float(np.abs(lapack(np.linalg.eigvalsh, gap)).max())

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairstream.linalg import lapack
+
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.integer[Any]]
 
@@ -59,7 +61,7 @@ def second_moment_gap(Z: ArrayLike, in_group: NDArray[np.bool_]) -> float:
     centred = Z - Z.mean(axis=0)
     inside, outside = centred[in_group], centred[~in_group]
     gap = inside.T @ inside / len(inside) - outside.T @ outside / len(outside)
-    return float(np.abs(np.linalg.eigvalsh(gap)).max())
+    return float(np.abs(lapack(np.linalg.eigvalsh, gap)).max())
 
 
 def relative_gap(gap: float, control: float) -> float | None:

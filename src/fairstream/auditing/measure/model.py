@@ -22,6 +22,7 @@ from fairstream.auditing.report import Floors, ModelReport, RawControl, TaskScor
 from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import codes_among
 from fairstream.data.blocks import Block, BlockSource
+from fairstream.linalg import lapack
 from fairstream.linalg.kernels import median_squared_distance
 
 FloatArray = NDArray[np.floating[Any]]
@@ -189,7 +190,7 @@ def _as_they_are(sample: Block) -> Any:
     if X.shape[1] <= RAW_FEATURES:
         return lambda rows: np.asarray(rows, dtype=float)
     mean = X.mean(axis=0)
-    _, _, directions = np.linalg.svd(X - mean, full_matrices=False)
+    _, _, directions = lapack(np.linalg.svd, X - mean, full_matrices=False)
     leading = directions[:RAW_FEATURES].T
     return lambda rows: (np.asarray(rows, dtype=float) - mean) @ leading
 

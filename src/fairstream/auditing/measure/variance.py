@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairstream.auditing.measure.embeddings import EmbeddingMoments
 from fairstream.auditing.report import GroupNumbers
 from fairstream.auditing.subjects import Subject
+from fairstream.linalg import lapack
 from fairstream.moments import GroupMoments
 
 FloatArray = NDArray[np.floating[Any]]
@@ -35,7 +36,7 @@ class KeptVariance:
             return None
         if subject.noise is not None:
             C = self.whole.covariance().compress(subject.components.T.copy())
-            recovered = C @ np.linalg.solve(C + np.diag(subject.noise**2), C)
+            recovered = C @ lapack(np.linalg.solve, C + np.diag(subject.noise**2), C)
             return float(np.trace(recovered) / self.whole.total_variance)
         return float(self.embedded.moments[subject.name].total_variance / self.whole.total_variance)
 

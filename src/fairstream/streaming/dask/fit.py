@@ -65,7 +65,7 @@ def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> Standin
             "resume with the same data in the same order, or begin anew in another folder"
         )
     standing = Standing() if found is None else found.standing
-    standing.digest = lambda: digest
+    standing.digest = digest
     return standing
 
 

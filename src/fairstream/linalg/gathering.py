@@ -1,0 +1,145 @@
+"""Scatter matrices of some rows of a dense block: gathered, cast, centred and multiplied a piece at a time.
+
+R = diag(scale) (X - 1 origin') never exists as a whole. A piece of it lies in a buffer that the cache holds
+while it is multiplied, so that the rows are read once from memory for every cell that they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.gemm import add_syrk
+from fairstream.linalg.threads import in_threads, shares, small_lapack
+
+SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
+_PIECE_BYTES = 2**22
+_LEAST_ROWS, _MOST_ROWS = 1_024, 4_096
+_TOGETHER = 2**20  # numbers in the products of several cells that threads work on at once
+
+Rows = slice | NDArray[np.intp]
+
+
+class GatheredRows:
+    """The rows R of a dense block, cell by cell.
+
+    Examples
+    --------
+    >>> rows = GatheredRows(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.ones(2), None, np.float64)
+    >>> for product, sums in rows.products([np.array([0, 2])]):
+    ...     np.triu(product).tolist(), sums.tolist()
+    ([[16.0, 20.0], [0.0, 26.0]], [4.0, 6.0])
+    """
+
+    def __init__(self, X: NDArray[Any], origin: FloatArray, scale: FloatArray | None, dtype: Any) -> None:
+        self.X, self.dtype = X, np.dtype(dtype)
+        self.origin = origin.astype(dtype) if origin.any() else None
+        self.scale = None if scale is None else scale.astype(dtype)
+
+    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield R_g'R_g (d x d) and the sum of scale R_g (d, float64) of every cell.
+
+        With more than SEVERAL_SCATTERS features only the upper triangle of the product is there, and the next
+        cell's overwrites it.
+        """
+        if self.X.shape[1] <= SEVERAL_SCATTERS:
+            return self._by_our_threads(cells)
+        return self._by_threads_of_blas(cells)
+
+    def _by_our_threads(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Few features: every thread takes rows of its own, and has sums of its own for several cells."""
+        d = self.X.shape[1]
+        batch = max(_TOGETHER // d**2, 1)
+        for start in range(0, len(cells), batch):
+            together = cells[start : start + batch]
+            n_rows = sum(map(len, together))
+            parts = shares(n_rows, 8 * n_rows * d)  # every number is used d times
+            work = partial(self._share, together, len(parts))
+            with small_lapack():
+                first, *others = in_threads(lambda part: work(parts.index(part)), parts)  # noqa: B023
+            for number, (product, sums) in enumerate(first):
+                for other in others:
+                    product += other[number][0]
+                    sums += other[number][1]
+                yield product, sums
+
+    def _share(
+        self, cells: Sequence[NDArray[np.intp]], n_shares: int, number: int
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        """Return product and sums of one share of every cell's rows, in float64."""
+        d = self.X.shape[1]
+        one, found = np.empty((d, d), dtype=self.dtype), []
+        shared = [np.array_split(cell, n_shares)[number] for cell in cells]
+        buffer = self._buffer(shared)
+        for cell in shared:
+            product, sums = np.zeros((d, d)), np.zeros(d)
+            for R, scale in self._pieces(cell, buffer):
+                sums += scale @ R
+                product += np.matmul(R.T, R, out=one)  # the quicker of NumPy's and SciPy's for few features
+            found.append((product, sums))
+        return found
+
+    def _by_threads_of_blas(
+        self, cells: Sequence[NDArray[np.intp]]
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Many features: the product is nearly everything, and too large for one in each thread."""
+        d = self.X.shape[1]
+        product, buffer = np.empty((d, d), dtype=self.dtype), self._buffer(cells)
+        for cell in cells:
+            product[:] = 0
+            sums = np.zeros(d)
+            for R, scale in self._pieces(cell, buffer):
+                sums += scale @ R
+                add_syrk(product.T, R.T)
+            yield product, sums
+
+    def _buffer(self, cells: Sequence[NDArray[np.intp]]) -> FloatArray:
+        d = self.X.shape[1]
+        fitting = max(_PIECE_BYTES // (d * self.dtype.itemsize), _LEAST_ROWS)
+        longest = max(map(len, cells), default=0)
+        return np.empty((min(fitting, _MOST_ROWS, max(longest, 1)), d), dtype=self.dtype)
+
+    def _pieces(self, cell: NDArray[np.intp], buffer: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield the cell's rows, as many at a time as the buffer holds, and their scale."""
+        ones = np.ones(len(buffer), dtype=self.dtype)
+        for start in range(0, len(cell), len(buffer)):
+            index = cell[start : start + len(buffer)]
+            R = self._filled(_as_slice(index), buffer[: len(index)])
+            yield R, ones[: len(R)] if self.scale is None else self.scale[index]
+
+    def _filled(self, rows: Rows, R: FloatArray) -> FloatArray:
+        """Return some rows of R, in the buffer unless they are rows of X as they stand."""
+        X, origin = self.X, self.origin
+        if isinstance(rows, slice) and X.dtype == self.dtype and origin is None and self.scale is None:
+            return X[rows]
+
+        def fill(part: slice) -> None:
+            taken = (
+                rows[part]
+                if not isinstance(rows, slice)
+                else slice(rows.start + part.start, rows.start + part.stop)
+            )
+            if X.dtype == self.dtype and X.flags.c_contiguous and not isinstance(taken, slice):
+                np.take(X, taken, axis=0, out=R[part], mode="clip")  # "raise" would copy the buffer
+                if origin is not None:
+                    R[part] -= origin
+            elif origin is None:
+                R[part] = X[taken]
+            else:
+                np.subtract(X[taken], origin, out=R[part], casting="unsafe")
+            if self.scale is not None:
+                R[part] *= self.scale[taken][:, None]
+
+        in_threads(fill, shares(len(R), 2 * R.size))
+        return R
+
+
+def _as_slice(index: NDArray[np.intp]) -> Rows:
+    """Return ascending places as a slice if they are neighbours: rows that need not be gathered."""
+    first, last = int(index[0]), int(index[-1])
+    return slice(first, last + 1) if last - first + 1 == len(index) else index
