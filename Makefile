@@ -90,6 +90,10 @@ bench: $(STAMP)  ## Speed and memory as ratios, the short version (about five mi
 false-alarms: $(STAMP)  ## How often an audit of shuffled labels raises an alarm (a few minutes)
 	$(BIN)/python benchmarks/audit_false_alarms.py --store
 
+hiding: $(STAMP)  ## What tuned models and their rivals hide and keep on Adult, COMPAS and German (hours)
+	$(BIN)/python benchmarks/hiding.py adult compas german --splits 0 1 2
+	$(BIN)/python benchmarks/hiding.py --table
+
 bench-full: $(STAMP)  ## docs/peers.md and docs/speed.md measured anew (an hour; torch is large)
 	$(BIN)/python $(PIP_INSTALL) -e '.[bench]'
 	$(BIN)/python benchmarks/peers.py

@@ -7,7 +7,8 @@
 Every setting is chosen on the training rows of a split. The strong attack of an audit is fitted on the
 embedded training rows and scored on the test rows, and so is a classifier of the target. "Variance" is the
 share of X's variance that a linear map, fitted on the training rows, recovers of the test rows from the
-embedding: noise counts as loss. Cells are stored one by one, so a run can be stopped and resumed.
+embedding: noise counts as loss. Tuned models embed every row with a number of its own, so that equal rows get
+different noise. Cells are stored one by one, so a run can be stopped and resumed.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def tuned(limit: float, maximise: str) -> Callable[[Any, int], tuple[Embed, dict
             maximise=maximise,
             n_components=K,
             attack="standard",
+            ids=True,
             seed=seed,
         )
         subspace = found.estimator.subspace_
@@ -70,7 +72,8 @@ def tuned(limit: float, maximise: str) -> Callable[[Any, int], tuple[Embed, dict
             "chosen": found.chosen.in_words(),
             "confirmed": list(found.summary()[1:]),
         }
-        return lambda X: subspace.embed(X, key=KEY), facts
+        first = {len(split.X_train): 0, len(split.X_test): len(split.X_train)}
+        return lambda X: subspace.embed(X, key=KEY, ids=first[len(X)] + np.arange(len(X))), facts
 
     return fit
 

@@ -121,6 +121,9 @@ def test_a_lookup_of_equal_rows_is_seen():
         found = tune(X, group, limit=0.6, searched=[{"constraint": "mean"}], **QUICK)
     assert not found.holds
     assert found.chosen.leak > 0.9
+    apart = tune(X, group, limit=0.6, searched=[{"constraint": "mean"}], ids=True, **QUICK)
+    assert apart.chosen.leak < 0.6
+    assert apart.chosen.dither > 0  # without noise numbers do not help
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ class Division:
         """The sensitive attributes."""
         return tuple(self.moments.groups)
 
+    def one_by_one(self) -> Division:
+        """Return the same rows with equal ones apart, each of weight 1, instead of once with their number."""
+        return replace(self, parts={name: _one_by_one(part) for name, part in self.parts.items()})
+
     def codes(self, attribute: str) -> dict[str, NDArray[np.intp]]:
         """Return the group of every row by part, as indices into the moments' labels, -1 if unknown."""
         labels = self.moments.groups[attribute]
@@ -92,6 +96,11 @@ def row_places(first: int, n_rows: int) -> NDArray[np.intp]:
 def repeated(values: Any, rows: SampledRows) -> NDArray[Any]:
     """Return a value for every row of the data: equal rows are sampled once, with their number."""
     return np.repeat(np.asarray(values), np.maximum(rows.weights.astype(np.intp), 1), axis=0)
+
+
+def _one_by_one(rows: SampledRows) -> SampledRows:
+    apart = rows.taken(repeated(np.arange(len(rows.weights)), rows))
+    return replace(apart, weights=np.ones(len(apart.weights)))
 
 
 def _divided_sample(moments: GroupMoments) -> Division:

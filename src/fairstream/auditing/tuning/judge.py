@@ -16,7 +16,6 @@ from fairstream.auditing.measure.probes import auc_with_variance
 from fairstream.auditing.report import AttackResult
 from fairstream.auditing.tuning.candidates import Candidate
 from fairstream.auditing.tuning.division import Division, repeated
-from fairstream.moments.sample import SampledRows
 from fairstream.subspace.model import FairSubspace
 
 LEAST_ODDS = 1e-3  # of a class, so that one tree that is sure does not outvote all others
@@ -32,10 +31,18 @@ class Judge:
         Of each upper bound on an AUC.
     seed : int
         Of the attackers.
+    ids : bool
+        Embed every row with a number of its own, so that equal rows get different noise.
     """
 
-    def __init__(self, division: Division, *, confidence: float, seed: int) -> None:
-        self._division, self._seed, self._z = division, seed, float(ndtri(confidence))
+    def __init__(self, division: Division, *, confidence: float, seed: int, ids: bool = False) -> None:
+        self._division = division.one_by_one() if ids else division
+        self._seed, self._z = seed, float(ndtri(confidence))
+        self._ids: dict[str, NDArray[np.intp] | None] = dict.fromkeys(self._division.parts)
+        first = 0
+        for name, part in self._division.parts.items() if ids else ():
+            self._ids[name] = np.arange(first, first + len(part.weights))
+            first += len(part.weights)
         self._key = secrets.token_bytes(32)  # of the dither that is judged; users have their own
 
     def judged(self, subspace: FairSubspace, dither: float) -> Candidate:
@@ -60,7 +67,7 @@ class Judge:
     ) -> dict[str, AttackResult]:
         """Attack one part of the rows with attackers fitted on the fitting rows."""
         fit, rows = (self._division.parts[name] for name in ("fit", scored))
-        Z_fit, Z = self._embedded(subspace, fit, dither), self._embedded(subspace, rows, dither)
+        Z_fit, Z = (self._embedded(subspace, name, dither) for name in ("fit", scored))
         found = {}
         for name in self._division.attributes:
             codes = self._division.codes(name)
@@ -94,8 +101,8 @@ class Judge:
         fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
         codes = self._division.codes(attribute)
         known, scored = np.flatnonzero(codes["fit"] >= 0), np.flatnonzero(codes["judge"] >= 0)
-        Z_fit = self._embedded(subspace, fit, dither)[known]
-        Z = self._embedded(subspace, rows, dither)[scored]
+        Z_fit = self._embedded(subspace, "fit", dither)[known]
+        Z = self._embedded(subspace, "judge", dither)[scored]
         odds: Any = 0.0
         for model in (
             RandomForestClassifier(100, min_samples_leaf=3, n_jobs=-1, random_state=self._seed),
@@ -108,16 +115,17 @@ class Judge:
         auc, variance = auc_with_variance(repeated(scores, kept), repeated(codes["judge"][scored], kept))
         return auc, auc + self._z * float(np.sqrt(variance))
 
-    def _embedded(self, subspace: FairSubspace, rows: SampledRows, dither: float) -> NDArray[Any]:
-        return np.asarray(subspace.embed(rows.X, dither=dither, key=self._key))
+    def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:
+        rows = self._division.parts[part].X
+        return np.asarray(subspace.embed(rows, dither=dither, key=self._key, ids=self._ids[part]))
 
     def _target_score(self, subspace: FairSubspace, dither: float) -> float | None:
         fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
         if fit.target is None or rows.target is None or len(np.unique(fit.target)) != 2:
             return None
         model = HistGradientBoostingClassifier(random_state=self._seed)
-        model.fit(self._embedded(subspace, fit, dither), fit.target, sample_weight=fit.weights)
-        scores = model.predict_proba(self._embedded(subspace, rows, dither))[:, 1]
+        model.fit(self._embedded(subspace, "fit", dither), fit.target, sample_weight=fit.weights)
+        scores = model.predict_proba(self._embedded(subspace, "judge", dither))[:, 1]
         return float(roc_auc_score(rows.target == fit.target.max(), scores, sample_weight=rows.weights))
 
 

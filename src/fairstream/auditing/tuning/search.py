@@ -55,6 +55,7 @@ def tune(
     sample: int = SAMPLE_ROWS,
     confidence: float = 0.95,
     attack: str = "strong",
+    ids: bool = False,
     seed: int = 0,
     announce: Announce | None = None,
 ) -> Tuned:
@@ -86,6 +87,9 @@ def tune(
         Of the bounds and verdicts. Bounds are corrected for the number of settings.
     attack : {"strong", "standard"}
         How hard the winner is attacked, see `fairstream.auditing.measure.attack`.
+    ids : bool
+        Rows will be embedded with `ids`, see `FairSubspace.embed`: equal rows get different noise. Otherwise
+        attackers who know a row know all rows equal to it.
     seed : int
         Seed of guards and attackers.
     announce : callable, optional
@@ -109,7 +113,7 @@ def tune(
     sizes = sorted({n_components} if isinstance(n_components, int) else set(n_components), reverse=True)
     division = divided(data, sensitive_features, y, sample)
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
-    judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed)
+    judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed, ids=ids)
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
     wishes = _Wishes(limit, keep, maximise, recovered_variance(plain, 0.0), tuple(dithers), attack, announce)
     found = _Search(division, judge, wishes, seed).run(settings)
