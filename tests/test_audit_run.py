@@ -299,7 +299,10 @@ def test_a_gap_stands_beside_what_shuffled_labels_show(fair):
 @pytest.mark.parametrize(
     ("limit", "answers"), [(0.65, ["holds", "does not hold"]), (0.51, ["cannot tell", "does not hold"])]
 )
-def test_a_limit_gets_a_verdict_for_every_attribute(fair, limit, answers):
+def test_a_limit_gets_a_verdict_for_every_attribute(fair, limit, answers, monkeypatch):
+    monkeypatch.setattr(
+        "fairstream.auditing.measure.leaks.FAMILIES", ("linear",)
+    )  # as if there were no others
     X, sex = planted(3_000, seed=18)
     report = audit(fair, X, sex, limit=limit, **QUICK)
     assert [model.answer for model in report.models] == answers
@@ -308,7 +311,17 @@ def test_a_limit_gets_a_verdict_for_every_attribute(fair, limit, answers):
     assert audit(fair, X, sex, **QUICK).models[0].answer is None
 
 
-def test_an_attribute_that_was_not_audited_is_no_pass(fair):
+def test_a_limit_does_not_hold_for_attackers_that_were_not_tried(fair):
+    X, sex = planted(3_000, seed=18)
+    found = audit(fair, X, sex, limit=0.65, **QUICK).models[0].leaks[0].verdict
+    assert found.answer == "cannot tell"
+    assert "but quadratic, " in found.sentence
+
+
+def test_an_attribute_that_was_not_audited_is_no_pass(fair, monkeypatch):
+    monkeypatch.setattr(
+        "fairstream.auditing.measure.leaks.FAMILIES", ("linear",)
+    )  # as if there were no others
     X, sex = planted(3_000, seed=18)
     groups = {**sex, "city": np.array(["a"] * 2_999 + ["b"])}
     report = audit(fair, X, groups, limit=0.65, **QUICK)

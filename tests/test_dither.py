@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fairstream import GroupMoments, solve
+from fairstream import FairstreamWarning, GroupMoments, solve
 from fairstream.subspace.dither import KEY_VARIABLE, chacha_block, dither_key, keyed_noise
 
 KEY = b"a secret of more than sixteen bytes"
@@ -82,7 +82,17 @@ def test_twins_share_their_noise_unless_they_are_told_apart():
     assert (apart[0] == apart[2]).all()
     assert (apart[0] != apart[1]).all()
     again = model.embed(X[:1], key=KEY, ids=[6])
-    np.testing.assert_array_equal(again[0], apart[1])
+    np.testing.assert_allclose(again[0], apart[1], rtol=1e-12)
     for wrong in ([1, 2], [0.5, 1, 2], [1, 2, 2**60]):
         with pytest.raises(ValueError, match=r"^ids has"):
             model.embed(twins, key=KEY, ids=wrong)
+
+
+def test_one_number_for_different_people_is_warned_of(recwarn):
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    with pytest.warns(FairstreamWarning, match="300 rows 1 numbers, and different rows the same one"):
+        model.embed(X, key=KEY, ids=np.zeros(300, dtype=int))
+    recwarn.clear()
+    model.embed(np.repeat(X, 2, axis=0), key=KEY, ids=np.repeat(np.arange(300), 2))  # one person twice
+    assert not recwarn.list

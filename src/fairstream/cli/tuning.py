@@ -101,7 +101,13 @@ def tune(
     --limit or --keep. The exit code is 3 if the limit does not hold on rows kept aside, 4 if that cannot be
     told.
     """
-    rows = load_moments(data) if stored_kind(data) else open_data(data, **reading)
+    stored = stored_kind(data) is not None
+    given = [f"--{name.replace('_', '-')}" for name, value in reading.items() if stored and value]
+    if given:
+        raise click.UsageError(
+            f"{data} holds moments, which have their rows and attributes: leave {', '.join(given)} out"
+        )
+    rows = load_moments(data) if stored else open_data(data, **reading)
     tuned = tune_rows(
         rows,
         n_components=n_components,

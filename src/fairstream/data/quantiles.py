@@ -82,7 +82,14 @@ def _quantiles(known: NDArray[np.float64], groups: int) -> NDArray[np.float64]:
     edges = np.unique(np.quantile(known, np.arange(1, groups) / groups))
     edges = edges[edges > known.min()]  # below the smallest value there is nobody
     if len(edges) == 0:
-        raise ValueError(f"all values are {known[0]:g}: an attribute needs two groups, leave it out")
+        least = known.min()
+        if known.max() == least:
+            raise ValueError(f"all values are {least:g}: an attribute needs two groups, leave it out")
+        above = known[known > least].min()
+        raise ValueError(
+            f"too many values are {least:g} for {groups} groups of like size: give the edges between groups, "
+            f"such as groups=[{above:g}]"
+        )
     if len(edges) + 1 < groups:
         warnings.warn(
             f"so many values are equal that only {len(edges) + 1} of {groups} groups are left: give fewer "

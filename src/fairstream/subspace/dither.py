@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from scipy.special import ndtri
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import row_fingerprints
+from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray
 
 DitherKey: TypeAlias = str | os.PathLike[str] | bytes | None
@@ -88,6 +90,22 @@ def identities(ids: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     if numbers.size and max(abs(int(numbers.min())), int(numbers.max())) >= 2**53:
         raise ValueError("ids has numbers from 2**53 on, which would be confused: number the people anew")
     return numbers.astype(np.float64)[:, None]
+
+
+def warn_of_shared_identities(numbers: NDArray[np.float64], X: Matrix) -> None:
+    """Warn if different rows have the same number: they would get the same noise, which can be taken off."""
+    values, whose = np.unique(numbers[:, 0], return_inverse=True)
+    if len(values) == len(whose):
+        return
+    fingerprints = row_fingerprints(X)
+    pairs = np.unique(np.column_stack([whose.astype(np.uint64), fingerprints]), axis=0)
+    if len(pairs) > len(values):
+        warnings.warn(
+            f"ids gives {len(whose):,} rows {len(values):,} numbers, and different rows the same one: they "
+            "get the same noise, so that differences between them have none; number every person",
+            FairstreamWarning,
+            stacklevel=4,
+        )
 
 
 def keyed_noise(X: Matrix, n_columns: int, key: bytes) -> FloatArray:

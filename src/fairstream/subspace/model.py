@@ -35,7 +35,13 @@ from fairstream.files.format import (
 )
 from fairstream.files.onnx import write_embedding, write_erasure, write_reconstruction
 from fairstream.linalg import FloatArray, is_finite
-from fairstream.subspace.dither import DitherKey, check_dither, dithering, identities
+from fairstream.subspace.dither import (
+    DitherKey,
+    check_dither,
+    dithering,
+    identities,
+    warn_of_shared_identities,
+)
 from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
 
 _SLICE_BYTES = 16_000_000
@@ -243,6 +249,8 @@ class FairSubspace(Storable):
             Z = _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
         if dither:
             rows = X if ids is None else identities(ids, X.shape[0])
+            if ids is not None:
+                warn_of_shared_identities(rows, X)
             Z += dithering(rows, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
         if self.is_whitened:
             Z /= self.scale.astype(Z.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fairstream.auditing.measure import views
 from fairstream.auditing.measure.attack import LEAST_ROWS, Progress, attack
+from fairstream.auditing.measure.attackers import FAMILIES
 from fairstream.auditing.measure.embeddings import EmbeddedRows
 from fairstream.auditing.measure.gap_noise import gap_noise
 from fairstream.auditing.measure.metrics import relative_gap
@@ -56,7 +57,9 @@ def leak_result(
         gaps=_gaps(attribute, subject, control, rows[0], bandwidth, setting),
         attack=found,
         rounding=None if found is None else _rounding(attribute, subject, rows, setting),
-        verdict=None if limit is None else _verdict(found, limit, setting.has_seen(subject.name)),
+        verdict=None
+        if limit is None
+        else _verdict(found, limit, setting.has_seen(subject.name), setting.options["attackers"]),
     )
 
 
@@ -141,7 +144,7 @@ def _rounding(
     )
 
 
-def _verdict(found: AttackResult | None, limit: float, seen: bool) -> Verdict:
+def _verdict(found: AttackResult | None, limit: float, seen: bool, tried: Sequence[str]) -> Verdict:
     if found is None:
         return Verdict(CANNOT_TELL, CONFIDENCE, f"Cannot tell: {TOO_FEW}.", 0.0, 1.0, limit)
     answer = verdict(found, limit, confidence=CONFIDENCE)
@@ -149,6 +152,13 @@ def _verdict(found: AttackResult | None, limit: float, seen: bool) -> Verdict:
         # On its own rows a constraint hides more than it does on others.
         sentence = (
             "Cannot tell: the audited rows are rows of the fit. Audit rows that the model has not seen."
+        )
+        return replace(answer, answer=CANNOT_TELL, sentence=sentence)
+    missing = [family for family in FAMILIES if family not in tried]
+    if answer.answer == HOLDS and missing:
+        sentence = (
+            f"Cannot tell: the attackers that were tried stay below {limit:.3f}, but {', '.join(missing)} "
+            "were left out. Let all attackers try."
         )
         return replace(answer, answer=CANNOT_TELL, sentence=sentence)
     return answer
