@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.blocks import Block, BlockSource, SourceAround
 from fairstream.data.groups import UNKNOWN, GroupColumn, Groups
 
 JOINED = " & "
@@ -88,32 +88,12 @@ def _texts(name: str, column: GroupColumn) -> list[str]:
     return texts
 
 
-class IntersectedSource:
+class IntersectedSource(SourceAround):
     """Another source's blocks with the groups of intersections beside their own."""
 
     def __init__(self, source: BlockSource, intersections: Any) -> None:
-        self._source, self._intersections = source, intersections
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of every block."""
-        return self._source.n_features
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """Column names of the wrapped source."""
-        return self._source.feature_names
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, None if only reading would tell."""
-        return self._source.n_rows
-
-    def __getattr__(self, name: str) -> Any:
-        """Return anything else that the wrapped source has: its encoding, its channels, where it lies."""
-        if name.startswith("_"):  # while it is copied there is no source yet
-            raise AttributeError(name)
-        return getattr(self._source, name)
+        super().__init__(source)
+        self._intersections = intersections
 
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order."""

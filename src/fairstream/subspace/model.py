@@ -447,13 +447,7 @@ class FairSubspace(Storable):
             The input of the model is called "X", its output "embedding" (n, k) or "erased" (n, d). There is
             no dither in it. Needs the extra `onnx`.
         """
-        if self.dither:
-            warnings.warn(
-                f"the model is meant to be used with dither={self.dither:g}, which ONNX does not add: its "
-                "scores hide less without noise",
-                FairstreamWarning,
-                stacklevel=2,
-            )
+        self._warn_of_missing_dither("ONNX")
         if verb not in ("embed", "erase"):
             raise ValueError(f"verb={verb!r} is not one of 'embed', 'erase'")
         if verb == "embed":
@@ -473,16 +467,19 @@ class FairSubspace(Storable):
         -------
         fairstream.files.torch_module.FairProjection
         """
-        if self.dither:
-            warnings.warn(
-                f"the model is meant to be used with dither={self.dither:g}, which a torch module does not "
-                "add: its scores hide less without noise",
-                FairstreamWarning,
-                stacklevel=2,
-            )
+        self._warn_of_missing_dither("a torch module")
         from fairstream.files.torch_module import projection  # here, because it imports torch
 
         return projection(self.mean, self.components, self.unfair_basis, self.scale, self.is_guarded)
+
+    def _warn_of_missing_dither(self, form: str) -> None:
+        if self.dither:
+            warnings.warn(
+                f"the model is meant to be used with dither={self.dither:g}, which {form} does not add: its "
+                "scores hide less without noise",
+                FairstreamWarning,
+                stacklevel=3,
+            )
 
     def _checked(self, X: Matrix) -> Matrix:
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
