@@ -17,7 +17,7 @@ from typing import Any
 from fairstream.auditing.measure.verdict import verdict
 from fairstream.auditing.tuning.candidates import Candidate, Tuned
 from fairstream.auditing.tuning.division import Division, divided
-from fairstream.auditing.tuning.judge import Judge, recovered_variance
+from fairstream.auditing.tuning.judge import Judge
 from fairstream.data.blocks import BlockSource
 from fairstream.errors import FairstreamWarning, NoRoomError
 from fairstream.estimators.learner import MomentsLearner
@@ -117,7 +117,8 @@ def tune(
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
     judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed, ids=ids)
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
-    wishes = _Wishes(limit, keep, maximise, recovered_variance(plain, 0.0), tuple(dithers), attack, announce)
+    most = judge.recovered_variance(plain, 0.0)
+    wishes = _Wishes(limit, keep, maximise, most, tuple(dithers), attack, announce)
     found = _Search(division, judge, wishes, seed).run(settings)
     if not found:
         raise ValueError(f"no candidate leaves room for n_components={n_components}: lower it")
@@ -214,7 +215,7 @@ class _Search:
 
     def _at_kept_variance(self, subspace: FairSubspace) -> None:
         least = (self._wishes.keep or 0.0) * self._wishes.plain_variance
-        allowed = [d for d in self._wishes.dithers if recovered_variance(subspace, d) >= least]
+        allowed = [d for d in self._wishes.dithers if self._judge.recovered_variance(subspace, d) >= least]
         if allowed:
             self._add(subspace, self._judge.judged(subspace, allowed[-1]))
 
@@ -235,7 +236,7 @@ class _Search:
         number = self._wishes.best(self._found)
         if number is None or self._wishes.maximise != "variance":
             return True
-        return recovered_variance(subspace, dither) > self._found[number][0].variance
+        return self._judge.recovered_variance(subspace, dither) > self._found[number][0].variance
 
     def _attack_the_best(self) -> None:
         """Let all families attack the candidate that leaks least, until it is one that they have attacked."""
