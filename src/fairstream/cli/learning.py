@@ -13,6 +13,7 @@ from fairstream.cli.options import (
     as_json,
     data_argument,
     encoding_options,
+    id_option,
     load_moments,
     open_data,
     output_option,
@@ -20,6 +21,7 @@ from fairstream.cli.options import (
     reading_options,
     solving_choices,
     solving_options,
+    told_ids,
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
@@ -101,6 +103,7 @@ def fit(
     DATA is a .parquet (file, folder, glob), .csv, .npy, .npz, .h5, .zarr or a folder or .zip of images.
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
+    choices["ids"] = told_ids(given["id_column"])
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
         choices["power_steps"] = pair(power_steps, "--power-steps")
@@ -198,10 +201,12 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @click.command(cls=WritingCommand)
 @click.argument("file", type=InputPath())
 @solving_options
+@id_option
 @output_option("The model file to write.", MODEL)
 @as_json
-def solve(file: Path, output: Path, as_json: bool, **given: Any) -> None:
+def solve(file: Path, id_column: str | None, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
-    subspace = solve_moments(load_moments(file), **solving_choices(given))
+    choices = {**solving_choices(given), "ids": told_ids(id_column)}
+    subspace = solve_moments(load_moments(file), **choices)
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

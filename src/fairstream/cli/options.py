@@ -37,6 +37,12 @@ def apply_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 data_argument = click.argument("data", type=InputPath())
+id_option = click.option(
+    "--id-column",
+    metavar="COLUMN",
+    help="A column that tells whose row it is, by name or index, and is no feature: the noise of --dither "
+    "depends on it instead of the row's values.",
+)
 reading_options = apply_options(
     click.option(
         "-s",
@@ -51,6 +57,7 @@ reading_options = apply_options(
         "--features", metavar="A,B,...", help="Columns to use; by default all but sensitive and target."
     ),
     click.option("--target", metavar="COLUMN", help="A column to leave out of the features."),
+    id_option,
     click.option("--block-size", type=click.IntRange(min=1), metavar="ROWS", help="Rows read at a time."),
     click.option(
         "--attributes",
@@ -155,6 +162,7 @@ def open_data(
     sensitive: tuple[str, ...] = (),
     features: str | None = None,
     target: str | None = None,
+    id_column: str | None = None,
     block_size: int | None = None,
     attributes: Path | None = None,
     others: tuple[str, ...] = (),
@@ -166,6 +174,7 @@ def open_data(
 ) -> BlockSource:
     """Open the data that a command was given, with the options it was given."""
     options = dict(map(_split_option, others))
+    options |= {} if id_column is None else {"ids": _column(id_column, data)}
     options |= {} if attributes is None else {"attributes": attributes}
     options |= {"standardize": True} if standardize else {}
     options |= {} if impute is None else {"impute": impute}
@@ -186,6 +195,17 @@ def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
     choices = {name: given.pop(name) for name in SOLVING}
     texts = {"n_unfair": unfair_numbers(choices["n_unfair"]), "screen": screen_choice(choices["screen"])}
     return choices | texts
+
+
+def told_ids(id_column: str | None) -> bool | str:
+    """Return the choice that --id-column makes: the name of a column, True for an index, False without it.
+
+    Examples
+    --------
+    >>> told_ids("person"), told_ids("3"), told_ids(None)
+    ('person', True, False)
+    """
+    return (True if id_column.lstrip("-").isdigit() else id_column) if id_column else False
 
 
 def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
@@ -290,13 +310,14 @@ def _split_option(text: str) -> tuple[str, Any]:
             f"--option text_encoding={value}",
             param_hint="--option",
         )
-    if name in ("sensitive", "sensitive_features", "features", "target", "block_size"):
+    if name in ("sensitive", "sensitive_features", "features", "target", "ids", "block_size"):
+        own = "id-column" if name == "ids" else name.removesuffix("_features").replace("_", "-")
         raise click.BadParameter(
-            f"{name} has its own option: write --{name.removesuffix('_features').replace('_', '-')}",
+            f"{name} has its own option: write --{own}",
             param_hint="--option",
         )
     if name not in OPTIONS:
-        known = ", ".join(sorted(OPTIONS - {"features", "target", "encoding"}))
+        known = ", ".join(sorted(OPTIONS - {"features", "target", "ids", "encoding"}))
         raise click.BadParameter(
             f"{name!r} is not an option for files: choose from {known}", param_hint="--option"
         )

@@ -345,7 +345,11 @@ class PowerLearner(_Single):
         subspace = self.power.subspace()
         warn_of_small_groups(subspace.group_counts, choices, len(subspace.unfair_basis))
         from_small = small_group_directions(subspace.group_counts, choices)
-        facts: dict[str, Any] = {"min_group_size": choices.min_group_size, "dither": choices.dither}
+        facts: dict[str, Any] = {
+            "min_group_size": choices.min_group_size,
+            "dither": choices.dither,
+            "ids": choices.ids,
+        }
         facts |= {"small_group_directions": from_small} if from_small else {}
         facts |= {"whiten": True} if choices.whiten else {}
         return replace(subspace, parameters={**subspace.parameters, **facts})

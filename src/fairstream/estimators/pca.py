@@ -81,6 +81,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     dither : float, default 0
         `transform` and `erase` add noise of this share of each score's deviation. The same row gets the same
         noise; whoever has the key can take it off.
+    ids : bool or str, default False
+        The noise of dither depends on whose row it is, not on its values, so that people with equal rows get
+        different noise. A name takes the ids, whole numbers or text, from this column of X, which is then no
+        feature; True asks for `transform(X, ids=...)`.
     dither_key : path, optional
         File that holds the secret key of the noise; by default the environment variable
         FAIRSTREAM_DITHER_KEY does. The key itself is stored nowhere.
@@ -145,6 +149,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         sample: int | None = None,
         whiten: bool = False,
         dither: float = 0.0,
+        ids: bool | str = False,
         dither_key: PathLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -167,6 +172,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         self.sample = sample
         self.whiten = whiten
         self.dither = dither
+        self.ids = ids
         self.dither_key = dither_key
         self.random_state = random_state
 
@@ -187,7 +193,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
 
     # Using ------------------------------------------------------------------------------------------
 
-    def transform(self, X: Any, *, axis: int | None = None) -> Any:
+    def transform(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
         """Return the fair coordinates of X, n x k, with `dither` if that is set.
 
         Parameters
@@ -196,6 +202,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         axis : int, optional
             The axis of an array or tensor that holds the features, if it has not two axes: -1 for tokens of
             shape (texts, places, d).
+        ids : array, Series or list (n,), optional
+            Whose rows these are, as in `FairSubspace.embed`; not needed if `ids` names a column of X.
 
         Returns
         -------
@@ -204,8 +212,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
             device and of its type.
         """
         check_is_fitted(self)
-        given = self._given(X, axis)
-        Z = self.subspace_.embed(self._checked(given.rows), **self._dither())
+        given, noise = self._given(X, axis), self._noise(X, ids)
+        Z = self.subspace_.embed(self._checked(given.rows), **noise)
         return Z if self._wraps_output() else given.back(Z, self.get_feature_names_out())
 
     def inverse_transform(self, Z: Any, *, axis: int | None = None) -> Any:

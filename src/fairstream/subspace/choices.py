@@ -50,6 +50,9 @@ class Choices:
     dither : float
         Share of each score's deviation that keyed noise adds whenever rows are embedded. A guard reckons with
         it.
+    ids : bool or str
+        Noise depends on whose row it is, not on its values: True, or the name of the column that says whose.
+        Rows are then embedded with ids only.
     whiten : bool
         Divide every coordinate by its deviation.
 
@@ -72,6 +75,7 @@ class Choices:
     keep_target: float = 0.0
     guard_seed: int = 0
     dither: float = 0.0
+    ids: bool | str = False
     whiten: bool = False
 
     def __post_init__(self) -> None:
@@ -105,6 +109,8 @@ class Choices:
         check_dither(self.dither)
         if not is_count(self.guard_seed):
             raise ValueError(f"guard_seed={self.guard_seed!r}: give a whole number from 0")
+        if not isinstance(self.ids, bool | str) or self.ids == "":
+            raise ValueError(f"ids={self.ids!r}: give True, False or the name of a column")
         if not isinstance(self.whiten, bool | np.bool_):
             raise ValueError(f"whiten={self.whiten!r}: give True or False")
         # Plain numbers, as files hold them.
