@@ -18,7 +18,7 @@ from fairstream.estimators.images import FairImagePCA
 from fairstream.files.format import load
 from fairstream.moments import GroupMoments
 from fairstream.subspace.channels import ChannelSubspaces
-from fairstream.subspace.choices import CONSTRAINTS, DIRECTIONS
+from fairstream.subspace.choices import AUTO, CONSTRAINTS, DIRECTIONS
 from fairstream.subspace.model import FairSubspace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,7 +103,8 @@ solving_options = apply_options(
         "--n-unfair",
         multiple=True,
         metavar="M",
-        help="Second-moment directions to null: M for all attributes, or ATTRIBUTE=M for each.  [default: 1]",
+        help="Second-moment directions to null: M for all attributes, ATTRIBUTE=M for each, or auto for "
+        "those beyond chance.  [default: 1]",
     ),
     click.option("--constraint", type=click.Choice(CONSTRAINTS), default="all", show_default=True),
     click.option("--directions", type=click.Choice(DIRECTIONS), default="absolute", show_default=True),
@@ -208,14 +209,16 @@ def told_ids(id_column: str | None) -> bool | str:
     return (True if id_column.lstrip("-").isdigit() else id_column) if id_column else False
 
 
-def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
-    """Read -m 5, or -m sex=5 -m race=3.
+def unfair_numbers(values: tuple[str, ...]) -> int | str | dict[str, int]:
+    """Read -m 5, -m auto, or -m sex=5 -m race=3.
 
     Examples
     --------
-    >>> unfair_numbers(("5",)), unfair_numbers(("sex=5", "race=3"))
-    (5, {'sex': 5, 'race': 3})
+    >>> unfair_numbers(("5",)), unfair_numbers(("sex=5", "race=3")), unfair_numbers(("auto",))
+    (5, {'sex': 5, 'race': 3}, 'auto')
     """
+    if values == (AUTO,):
+        return AUTO
     try:
         if len(values) <= 1 and "=" not in "".join(values):
             return int(values[0]) if values else 1
@@ -223,7 +226,7 @@ def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
         return {name: int(number) for name, number in pairs}
     except ValueError:
         raise click.BadParameter(
-            f"{' '.join(values)!r}: give M, or ATTRIBUTE=M once per attribute", param_hint="-m"
+            f"{' '.join(values)!r}: give M, auto, or ATTRIBUTE=M once per attribute", param_hint="-m"
         ) from None
 
 

@@ -25,8 +25,9 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_unfair : int or dict of str to int, default 1
-        m: directions of each second-moment gap to erase, for all attributes or per attribute.
+    n_unfair : int, dict of str to int, or "auto", default 1
+        m: directions of each second-moment gap to erase, for all attributes or per attribute; "auto" as in
+        `FairStreamingPCA`.
     constraint : {"all", "mean", "covariance"}, default "all"
         Erase mean gaps, second-moment gaps, or both. ("none" erases nothing.)
     solver, rank, step_rows, power_steps, on_empty_group, sensitive_columns, intersections, \

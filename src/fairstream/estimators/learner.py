@@ -19,7 +19,7 @@ from fairstream.files.format import Arrays, Header, checked
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.power.method import PartialSums
-from fairstream.subspace.choices import Choices, check_choice, is_count
+from fairstream.subspace.choices import AUTO, Choices, check_choice, is_count
 from fairstream.subspace.components import subspace_for
 from fairstream.subspace.frontier import Frontier, frontier
 from fairstream.subspace.model import FairSubspace
@@ -403,7 +403,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> Choices:
             )
     if solver == "power" and choices.directions != "absolute":
         raise ValueError('directions="relative" needs moments: use solver "exact", "sketch" or "auto"')
-    for name in ("screen", "guard", "sample"):
+    needing = ["n_unfair"] if choices.n_unfair == AUTO else []
+    for name in (*needing, "screen", "guard", "sample"):
         if parameters[name] and solver == "power":
             raise ValueError(
                 f'{name}={parameters[name]!r} needs moments: use solver "exact", "sketch" or "auto"'

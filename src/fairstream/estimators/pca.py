@@ -30,8 +30,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         Number of components, k. A share, above 0 and below 1: as few as hold more than this share of the
         variance that is available outside the nulled directions; not with solver "power". None keeps as many
         as the constraint leaves.
-    n_unfair : int or dict of str to int, default 1
-        m: directions of each second-moment gap to null, for all attributes or per attribute.
+    n_unfair : int, dict of str to int, or "auto", default 1
+        m: directions of each second-moment gap to null, for all attributes or per attribute. "auto": those
+        beyond what chance shows, at most 10, see `Choices`; `subspace_.parameters` tells how many. Not with
+        solver "power".
     constraint : {"all", "mean", "covariance", "none"}, default "all"
         Null mean gaps, second-moment gaps, both, or nothing (ordinary streaming PCA).
     directions : {"absolute", "relative"}, default "absolute"
