@@ -72,6 +72,11 @@ rank_option = click.option(
     help="Rows between checkpoints.  [default: a minute]",
 )
 @click.option("--resume", is_flag=True, help="Resume from the newest checkpoint, if there is one.")
+@click.option(
+    "--with-sample",
+    is_flag=True,
+    help="Let checkpoints hold the rows that --guard samples, to resume: row-level data.",
+)
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of this scheduler: tcp://host:8786.")
 @click.option(
     "--workers",
@@ -92,6 +97,7 @@ def fit(
     checkpoint: Path | None,
     every: int | None,
     resume: bool,
+    with_sample: bool,
     dask: str | None,
     workers: int | None,
     output: Path,
@@ -120,6 +126,7 @@ def fit(
             checkpoint=checkpoint,
             every=every,
             resume=resume,
+            with_sample=with_sample,
             progress=progress,
         )
     unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)

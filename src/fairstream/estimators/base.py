@@ -341,6 +341,15 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 self.subspace_  # noqa: B018
         return self
 
+    def kept_target(self, target: Any) -> NDArray[np.float64] | None:
+        """Return the target of some rows as numbers, None unless it is to be kept."""
+        if target is None or not self.settings()["keep_target"]:
+            return None
+        values = np.asarray(target)
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"the target has dtype {values.dtype}, keep_target needs numbers: write 0 and 1")
+        return values.astype(np.float64)
+
     def roles(self) -> dict[str, Any]:
         """Return the options of `open_source` that the parameters imply, for data that is not open yet."""
         named = self.sensitive_columns
