@@ -66,7 +66,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         and, if needed, those of the next smaller group, so that they do not follow from the others.
     screen : int, float or list of str, optional
         Columns that no component may use: so many of those with the largest standardised gap between group
-        means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names.
+        means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names. Solver
+        "power" takes names only.
     guard : float, default 0
         Price of what a nonlinear adversary reads from the scores; 1 or 3 are usual. It trades variance for
         groups that trees and networks cannot tell apart, which moments alone cannot promise, and works best
