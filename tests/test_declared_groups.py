@@ -297,3 +297,21 @@ def test_intersections_on_a_cluster(people):
             assert np.allclose(ours, theirs)
         with pytest.raises(ValueError, match="names 'income', the rows come with the attributes"):
             fit_source(source, n_components=2, intersections=[("sex", "income")], client=client)
+
+
+@pytest.mark.filterwarnings("ignore:the power method has not converged")
+@pytest.mark.parametrize("solver", ["exact", "power"])
+def test_a_dict_of_n_unfair_names_intersections_too(solver):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2_000, 12)) * np.linspace(3, 1, 12)
+    labels = {"sex": rng.choice(["f", "m"], 2_000), "race": rng.choice(["a", "b"], 2_000)}
+    options = {"constraint": "covariance", "intersections": [("sex", "race")], "solver": solver}
+    options |= {"random_state": 0} if solver == "power" else {}
+    asked = {"sex": 2, "race": 0, "sex & race": 1}  # one comparison, none, and four of one group and the rest
+    pca = FairStreamingPCA(2, n_unfair=asked, **options).fit(X, sensitive_features=labels)
+    assert len(pca.unfair_basis_) == 2 + 4
+    fewer = FairStreamingPCA(2, n_unfair=asked | {"sex & race": 0}, **options)
+    assert len(fewer.fit(X, sensitive_features=labels).unfair_basis_) == 2
+    for wrong in ({"sex": 2, "race": 1}, {"sex": 2, "race": 1, "race & sex": 1}):
+        with pytest.raises(ValueError, match="n_unfair names"):
+            FairStreamingPCA(2, n_unfair=wrong, **options).fit(X, sensitive_features=labels)

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from fairstream import FairstreamWarning, GroupMoments, solve
-from fairstream.subspace.dither import KEY_VARIABLE, chacha_block, dither_key, keyed_noise
+from fairstream.subspace.channels import ChannelSubspaces
+from fairstream.subspace.dither import KEY_VARIABLE, chacha_block, dither_key, identities, keyed_noise
 
 KEY = b"a secret of more than sixteen bytes"
 
@@ -83,7 +84,7 @@ def test_twins_share_their_noise_unless_they_are_told_apart():
     assert (apart[0] != apart[1]).all()
     again = model.embed(X[:1], key=KEY, ids=[6])
     np.testing.assert_allclose(again[0], apart[1], rtol=1e-12)
-    for wrong in ([1, 2], [0.5, 1, 2], [1, 2, 2**60]):
+    for wrong in ([1, 2], [0.5, 1, 2], [1, None, 2], ["a", "b", ""]):
         with pytest.raises(ValueError, match=r"^ids has"):
             model.embed(twins, key=KEY, ids=wrong)
 
@@ -96,3 +97,88 @@ def test_one_number_for_different_people_is_warned_of(recwarn):
     recwarn.clear()
     model.embed(np.repeat(X, 2, axis=0), key=KEY, ids=np.repeat(np.arange(300), 2))  # one person twice
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[5, -5, 2**60], [2**53 + 1, 2**53, 1], ["ann", "an", "A"], np.array([2**64 - 1, 1, 2], dtype=np.uint64)],
+    ids=["signs", "large", "text", "unsigned"],
+)
+def test_every_id_has_noise_of_its_own_whatever_is_beside_it(ids):
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    twins = np.repeat(X[:1], 3, axis=0)
+    noisy = model.embed(twins, key=KEY, ids=ids)
+    assert len({*map(tuple, noisy.round(6).tolist())}) == 3
+    alone = np.concatenate([model.embed(X[:1], key=KEY, ids=[one]) for one in ids])
+    np.testing.assert_allclose(alone, noisy, rtol=1e-12)
+
+
+def test_text_and_numbers_are_different_people():
+    assert not np.isclose(
+        keyed_noise(identities([65, 7], 2), 4, KEY), keyed_noise(identities(["A", "7"], 2), 4, KEY)
+    ).any()
+
+
+def test_a_model_made_for_ids_adds_no_noise_without_them():
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3, ids=True)
+    for verb in (model.embed, model.erase):
+        with pytest.raises(ValueError, match="depends on whose row it is, and no ids are given: pass ids"):
+            verb(X, key=KEY)
+        assert np.isfinite(verb(X, dither=0)).all()
+        assert (verb(X, key=KEY, ids=np.arange(300)) != verb(X, dither=0)).all()
+    with pytest.raises(ValueError, match="ids=3: give True, False or the name of a column"):
+        solve(GroupMoments(4).update(X, sex), 2, ids=3)
+
+
+def test_erasing_tells_twins_apart_too():
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    twins = np.repeat(X[:1], 2, axis=0)
+    alike, apart = model.erase(twins, key=KEY), model.erase(twins, key=KEY, ids=[5, 6])
+    assert (alike[0] == alike[1]).all()  # the control
+    assert (apart[0] != apart[1]).all()
+
+
+def test_a_key_or_ids_without_noise_are_warned_of(recwarn):
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2)
+    for given, words in (({"key": KEY}, "a key given"), ({"ids": np.arange(300)}, "ids given")):
+        with pytest.warns(FairstreamWarning, match=f"^{words}, and the model adds no noise"):
+            model.embed(X, **given)
+        with pytest.warns(FairstreamWarning, match=words):
+            model.erase(X, **given)
+    recwarn.clear()
+    model.embed(X)
+    model.embed(X, dither=0, key=KEY, ids=np.arange(300))  # whoever writes dither=0 knows
+    assert not recwarn.list
+
+
+def test_ids_of_a_series_are_paired_by_index():
+    pd = pytest.importorskip("pandas")
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    names = [f"row {j}" for j in range(300)]
+    frame, ids = pd.DataFrame(X, index=names), pd.Series(np.arange(300), index=names)
+    expected = model.embed(frame, key=KEY, ids=ids)
+    pd.testing.assert_frame_equal(model.embed(frame, key=KEY, ids=ids.iloc[::-1]), expected)
+    with pytest.raises(ValueError, match="ids has the index"):
+        model.embed(frame, key=KEY, ids=ids.rename({"row 0": "nobody"}))
+
+
+def test_channels_have_noise_of_their_own_for_the_same_id():
+    """With one key for all channels, the difference of two channels would be free of noise."""
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    one = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    image, rows, ids = ChannelSubspaces([one, one]), np.hstack([X, X]), np.arange(300)
+    noise = image.embed(rows, key=KEY, ids=ids) - image.embed(rows, dither=0)
+    correlation = [np.corrcoef(noise[:, j], noise[:, 2 + j])[0, 1] for j in range(2)]
+    assert np.abs(correlation).max() < 0.25
+    plain = one.embed(X, key=KEY, ids=ids) - one.embed(X, dither=0)
+    assert np.corrcoef(plain[:, 0], noise[:, 0])[0, 1] < 0.25  # the control: one model has another key
+    assert image.dither == 0.3
+    assert image.ids is False
+    needs = ChannelSubspaces([solve(GroupMoments(4).update(X, sex), 2, dither=0.3, ids=True)] * 2)
+    with pytest.raises(ValueError, match="no ids are given"):
+        needs.embed(rows, key=KEY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fairstream.data import open_source
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.groups import encode_groups
+from fairstream.data.identities import checked_ids, take_ids
 from fairstream.data.labels import listed_names
 
 
@@ -38,20 +40,31 @@ class View:
 
 
 def open_rows(
-    X: Any, sensitive_features: object = None, y: Any = None, *, encoding: Mapping[str, Any] | None = None
+    X: Any,
+    sensitive_features: object = None,
+    y: Any = None,
+    ids: Any = None,
+    *,
+    encoding: Mapping[str, Any] | None = None,
+    id_column: bool | str = False,
 ) -> BlockSource:
     """Return blocks for arrays, a path (through `open_source`) or a source with its own labels.
 
-    A path or a frame is read with `encoding`, that of the models.
+    A path or a frame is read with `encoding`, that of the models, and with the ids in their `id_column`.
     """
     if isinstance(X, str | Path):
         named = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
         options: dict[str, Any] = {} if encoding is None else {"encoding": encoding}
-        return open_source(X, sensitive_features=named, target=y, **options)
+        ids = id_column if ids is None and isinstance(id_column, str) else ids
+        return open_source(X, sensitive_features=named, target=y, ids=ids, **options)
     if not isinstance(X, BlockSource):
-        return _rows_in_memory(X, sensitive_features, y, encoding)
+        column = ids if isinstance(ids, str) else id_column
+        X, ids = take_ids(X, None if isinstance(ids, str) else ids, column)
+        return _rows_in_memory(X, sensitive_features, y, ids, encoding)
     if y is not None:
         raise ValueError("y is given beside a source: open the source with its target instead")
+    if ids is not None:
+        raise ValueError("ids is given beside a source: open the source with its ids instead")
     if sensitive_features is None:
         return X
     names = listed_names(sensitive_features)
@@ -69,7 +82,7 @@ def dense(X: Matrix) -> NDArray[Any]:
 
 
 def _rows_in_memory(
-    X: Any, sensitive_features: object, y: Any, encoding: Mapping[str, Any] | None
+    X: Any, sensitive_features: object, y: Any, ids: Any, encoding: Mapping[str, Any] | None
 ) -> BlockSource:
     if sensitive_features is None:
         raise ValueError("sensitive_features is None: pass one label per row of X")
@@ -78,7 +91,9 @@ def _rows_in_memory(
     if y is not None and np.shape(y) != matrix.shape[:1]:
         raise ValueError(f"y has shape {np.shape(y)}, X has {matrix.shape[0]} rows: pass one target per row")
     target = None if y is None else np.asarray(y)
-    source = open_source(matrix, sensitive_features=encode_groups(labels, matrix.shape[0]), target=target)
+    ids = None if ids is None else checked_ids(ids, matrix.shape[0])
+    groups = encode_groups(labels, matrix.shape[0])
+    source = open_source(matrix, sensitive_features=groups, target=target, ids=ids)
     return View(source, feature_names=names)
 
 
@@ -102,4 +117,4 @@ def _only_attributes(block: Block, names: list[str]) -> Block:
             f"sensitive_features names {missing[0]!r}, the source has {[*block.groups]}: name these, "
             "or open the source with that column as sensitive"
         )
-    return Block(block.X, {name: block.groups[name] for name in names}, block.target)
+    return replace(block, groups={name: block.groups[name] for name in names})

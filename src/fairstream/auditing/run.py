@@ -36,6 +36,7 @@ from fairstream.auditing.subjects import (
 )
 from fairstream.auditing.suppression import rare_combinations, reported_groups, without_combinations
 from fairstream.auditing.survey import Survey, survey
+from fairstream.subspace.dither import warn_of_unused
 
 
 def audit(
@@ -44,6 +45,7 @@ def audit(
     sensitive_features: object = None,
     y: Any = None,
     *,
+    ids: Any = None,
     train: tuple[Any, ...] | None = None,
     attack: str = "standard",
     limit: float | None = None,
@@ -74,7 +76,10 @@ def audit(
         One label per row, one column or several. Beside a source: names of its attributes, None for all.
     y : array of shape (n,), optional
         Class labels of a downstream task. A source brings its own target.
-    train : (X, sensitive_features, y), optional
+    ids : array of shape (n,), or name of a column, optional
+        Whose rows these are: pass what `transform` gets, so that what is audited is what is handed on. A
+        source brings its own, and a model that knows their column finds it in a frame or a file.
+    train : (X, sensitive_features, y, ids), optional
         Rows that an attacker may have, for instance the training rows: attackers and classifiers of the
         target are fitted on them and scored on the audited rows. `(source,)` is enough for a source. Without
         `train`, the audited rows are attacked in five folds.
@@ -146,7 +151,10 @@ def audit(
     say = announce or (lambda line: None)
     subjects = as_subjects(model)
     encoding = next((subject.encoding for subject in subjects if subject.encoding is not None), None)
-    source = open_rows(X, sensitive_features, y, encoding=encoding)
+    id_column = next((subject.ids for subject in subjects if isinstance(subject.ids, str)), False)
+    source = open_rows(X, sensitive_features, y, ids, encoding=encoding, id_column=id_column)
+    if ids is not None and not any(subject.has_noise for subject in subjects):
+        warn_of_unused(0.0, None, ids)
     check_widths(subjects, source.n_features)
     check_encodings(subjects, source)
 
@@ -171,7 +179,7 @@ def audit(
     train_source, trained = None, None
     if train is not None:
         say("reading the training rows")
-        train_source = open_rows(*train, encoding=encoding)
+        train_source = open_rows(*train, encoding=encoding, id_column=id_column)
         trained = survey(train_source, sample_rows=sample_rows, seed=random_state)
         if found.sample.target is not None:
             _check_target(trained)

@@ -29,12 +29,13 @@ class Subject:
     moments if the estimator still has them; `encoding` says how table columns became features. `noise` holds
     the deviation of the noise that the model adds to each coordinate, None if it adds none. The first
     `n_screened` rows of `unfair_basis` are features that were left out, each by itself. `row_marks`
-    recognises rows of the fit.
+    recognises rows of the fit. `has_noise` says whether `embed` adds noise, `ids` whether that depends on
+    whose row it is, by name if a column tells.
     """
 
     name: str
     kind: str
-    embed: Callable[[Any], FloatArray]
+    embed: Callable[..., FloatArray]  # of rows, and of their ids or None
     role: str = "model"
     components: FloatArray | None = None
     mean: FloatArray | None = None
@@ -49,6 +50,8 @@ class Subject:
     n_screened: int = 0
     is_guarded: bool = False
     row_marks: RowMarks | None = None
+    has_noise: bool = False
+    ids: bool | str = False
 
     @property
     def orthonormal(self) -> bool:
@@ -68,11 +71,15 @@ class Subject:
             return ()
         return tuple(np.abs(self.unfair_basis[: self.n_screened]).argmax(axis=1).tolist())
 
+    def embed_block(self, block: Block) -> FloatArray:
+        """Return the embedding of a block in memory, as it is handed on."""
+        return self.embed(block.X, block.ids)
+
     def width(self, sample: Block) -> int:
         """Return the number of coordinates of the embedding."""
         if self.components is not None:
             return len(self.components)
-        return int(self.embed(sample.X[:2]).shape[1])
+        return int(self.embed_block(sample.take(slice(0, 2))).shape[1])
 
     def control_size(self, sample: Block) -> int:
         """Return the number of components of the plain PCA to compare it with."""
@@ -84,8 +91,9 @@ class Subject:
             return replace(self, components=None)
         if self.noise is not None:
             return self  # one of ours, which is linear before the noise
-        head = np.asarray(sample.X[:8], dtype=float)
-        expected, embedded = (head - self.mean) @ self.components.T, self.embed(head)
+        first = sample.take(slice(0, 8))
+        head = np.asarray(first.X, dtype=float)
+        expected, embedded = (head - self.mean) @ self.components.T, self.embed(head, first.ids)
         scale = float(np.abs(expected).max()) or 1.0
         same = embedded.shape == expected.shape and np.allclose(
             embedded, expected, atol=1e-3 * scale, rtol=1e-3
@@ -175,7 +183,7 @@ def plain_pca(moments: GroupMoments, n_components: int, name: str, fitted_on: st
         name=name,
         kind="PCA",
         role="control",
-        embed=lambda X: np.asarray(X, dtype=float) @ components.T - components @ mean,
+        embed=lambda X, ids=None: np.asarray(X, dtype=float) @ components.T - components @ mean,
         components=components,
         mean=mean,
         unfair_basis=np.zeros((0, moments.n_features)),
@@ -204,15 +212,20 @@ def _as_subject(name: str, model: Any) -> Subject:
     components, mean = (getattr(model, part, None) for part in ("components_", "mean_"))
     unfair = getattr(model, "unfair_basis_", None)
     rows = getattr(model, "n_samples_", getattr(model, "n_samples_seen_", None))
+    dithers = hasattr(model, "subspace_") and bool(model.dither)  # an eraser
     return Subject(
         name=name,
         kind=type(model).__name__,
-        embed=lambda X: np.asarray(model.transform(X), dtype=float),
+        embed=lambda X, ids=None: np.asarray(
+            model.transform(X, ids=ids) if dithers else model.transform(X), dtype=float
+        ),
         components=None if components is None else np.asarray(components, dtype=float),
         mean=None if mean is None else np.asarray(mean, dtype=float),
         unfair_basis=None if unfair is None else np.asarray(unfair, dtype=float),
         fitted_rows=None if rows is None else int(rows),
         parameters=_parameters(model),
+        has_noise=dithers,
+        ids=model.ids if dithers else False,
     )
 
 
@@ -226,7 +239,7 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         name=name,
         kind=type(model).__name__,
         # What is handed on has the noise. Its key may stay secret: that of one audit is as good.
-        embed=lambda X: np.asarray(result.embed(X, dither=dither, key=key), dtype=float),
+        embed=lambda X, ids=None: np.asarray(result.embed(X, dither=dither, key=key, ids=ids), dtype=float),
         components=_one_matrix(result.components),
         mean=np.asarray(result.mean, dtype=float),
         unfair_basis=_one_matrix(result.unfair_basis),
@@ -242,6 +255,8 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         n_screened=int(settings.get("n_screened", 0)) if single else 0,
         is_guarded=bool(settings.get("guard")),
         row_marks=None if (marks := getattr(result, "row_marks", None)) is None else RowMarks(marks),
+        has_noise=bool(dither),
+        ids=getattr(result, "ids", False) if dither else False,
     )
 
 

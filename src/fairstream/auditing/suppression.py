@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.auditing.rows import View
-from fairstream.data.blocks import Block, BlockSource, take_rows
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.groups import GroupColumn, label_order
 
 Combination = tuple[Hashable, ...]  # a row's label of every attribute; None if it is unknown
@@ -112,9 +112,6 @@ def without_combinations(
         found, position = label_combinations(block.groups, attributes)
         stays = np.array([combination not in left_out for combination in found])
         rows = np.flatnonzero(stays[position])
-        if rows.size == block.n_rows:
-            return block
-        target = None if block.target is None else np.asarray(block.target)[rows]
-        return Block(block.X[rows], take_rows(block.groups, rows), target)
+        return block if rows.size == block.n_rows else block.take(rows)
 
     return View(source, shown)

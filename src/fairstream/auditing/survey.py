@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fairstream.auditing.rows import dense
 from fairstream.auditing.suppression import Combination, label_combinations
-from fairstream.data.blocks import Block, BlockSource, take_rows
+from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import join_blocks
 from fairstream.data.groups import GroupColumn
 from fairstream.moments import GroupMoments
@@ -127,5 +127,5 @@ class _Reservoir:
 
 
 def _chosen_rows(block: Block, rows: NDArray[np.intp]) -> Block:
-    target = None if block.target is None else np.asarray(block.target)[rows]
-    return Block(np.array(dense(block.X[rows])), take_rows(block.groups, rows), target)
+    taken = block.take(rows)
+    return replace(taken, X=np.array(dense(taken.X)))

@@ -65,7 +65,9 @@ def _write(
     **reading: Any,
 ) -> None:
     subspace = load_subspace(model)
-    source = open_data(data, opener=partial(open_like, subspace), **reading)
+    share = subspace.dither if dither is None else dither
+    named = subspace.ids if share and isinstance(subspace.ids, str) else None
+    source = open_data(data, opener=partial(open_like, subspace, ids=named), **reading)
     with progress_on_terminal(title) as progress:
         rows = write(subspace, source, output, dither=dither, key=dither_key, progress=progress)
     answer({"output": str(output), "n_rows": rows, width: getattr(subspace, width)}, as_json)

@@ -13,6 +13,7 @@ from fairstream.cli.options import (
     as_json,
     data_argument,
     encoding_options,
+    id_option,
     load_moments,
     open_data,
     output_option,
@@ -20,6 +21,7 @@ from fairstream.cli.options import (
     reading_options,
     solving_choices,
     solving_options,
+    told_ids,
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
@@ -70,6 +72,11 @@ rank_option = click.option(
     help="Rows between checkpoints.  [default: a minute]",
 )
 @click.option("--resume", is_flag=True, help="Resume from the newest checkpoint, if there is one.")
+@click.option(
+    "--with-sample",
+    is_flag=True,
+    help="Let checkpoints hold the rows that --guard samples, to resume: row-level data.",
+)
 @click.option("--dask", metavar="ADDRESS", help="Fit on the Dask cluster of this scheduler: tcp://host:8786.")
 @click.option(
     "--workers",
@@ -90,6 +97,7 @@ def fit(
     checkpoint: Path | None,
     every: int | None,
     resume: bool,
+    with_sample: bool,
     dask: str | None,
     workers: int | None,
     output: Path,
@@ -101,6 +109,7 @@ def fit(
     DATA is a .parquet (file, folder, glob), .csv, .npy, .npz, .h5, .zarr or a folder or .zip of images.
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
+    choices["ids"] = told_ids(given["id_column"])
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
         choices["power_steps"] = pair(power_steps, "--power-steps")
@@ -117,6 +126,7 @@ def fit(
             checkpoint=checkpoint,
             every=every,
             resume=resume,
+            with_sample=with_sample,
             progress=progress,
         )
     unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)
@@ -198,10 +208,12 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @click.command(cls=WritingCommand)
 @click.argument("file", type=InputPath())
 @solving_options
+@id_option
 @output_option("The model file to write.", MODEL)
 @as_json
-def solve(file: Path, output: Path, as_json: bool, **given: Any) -> None:
+def solve(file: Path, id_column: str | None, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
-    subspace = solve_moments(load_moments(file), **solving_choices(given))
+    choices = {**solving_choices(given), "ids": told_ids(id_column)}
+    subspace = solve_moments(load_moments(file), **choices)
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

@@ -18,7 +18,7 @@ from fairstream.estimators.images import FairImagePCA
 from fairstream.files.format import load
 from fairstream.moments import GroupMoments
 from fairstream.subspace.channels import ChannelSubspaces
-from fairstream.subspace.choices import CONSTRAINTS, DIRECTIONS
+from fairstream.subspace.choices import AUTO, CONSTRAINTS, DIRECTIONS
 from fairstream.subspace.model import FairSubspace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,6 +37,12 @@ def apply_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 data_argument = click.argument("data", type=InputPath())
+id_option = click.option(
+    "--id-column",
+    metavar="COLUMN",
+    help="A column that tells whose row it is, by name or index, and is no feature: the noise of --dither "
+    "depends on it instead of the row's values.",
+)
 reading_options = apply_options(
     click.option(
         "-s",
@@ -51,6 +57,7 @@ reading_options = apply_options(
         "--features", metavar="A,B,...", help="Columns to use; by default all but sensitive and target."
     ),
     click.option("--target", metavar="COLUMN", help="A column to leave out of the features."),
+    id_option,
     click.option("--block-size", type=click.IntRange(min=1), metavar="ROWS", help="Rows read at a time."),
     click.option(
         "--attributes",
@@ -96,7 +103,8 @@ solving_options = apply_options(
         "--n-unfair",
         multiple=True,
         metavar="M",
-        help="Second-moment directions to null: M for all attributes, or ATTRIBUTE=M for each.  [default: 1]",
+        help="Second-moment directions to null: M for all attributes, ATTRIBUTE=M for each, or auto for "
+        "those beyond chance.  [default: 1]",
     ),
     click.option("--constraint", type=click.Choice(CONSTRAINTS), default="all", show_default=True),
     click.option("--directions", type=click.Choice(DIRECTIONS), default="absolute", show_default=True),
@@ -155,6 +163,7 @@ def open_data(
     sensitive: tuple[str, ...] = (),
     features: str | None = None,
     target: str | None = None,
+    id_column: str | None = None,
     block_size: int | None = None,
     attributes: Path | None = None,
     others: tuple[str, ...] = (),
@@ -166,6 +175,7 @@ def open_data(
 ) -> BlockSource:
     """Open the data that a command was given, with the options it was given."""
     options = dict(map(_split_option, others))
+    options |= {} if id_column is None else {"ids": _column(id_column, data)}
     options |= {} if attributes is None else {"attributes": attributes}
     options |= {"standardize": True} if standardize else {}
     options |= {} if impute is None else {"impute": impute}
@@ -188,14 +198,27 @@ def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
     return choices | texts
 
 
-def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
-    """Read -m 5, or -m sex=5 -m race=3.
+def told_ids(id_column: str | None) -> bool | str:
+    """Return the choice that --id-column makes: the name of a column, True for an index, False without it.
 
     Examples
     --------
-    >>> unfair_numbers(("5",)), unfair_numbers(("sex=5", "race=3"))
-    (5, {'sex': 5, 'race': 3})
+    >>> told_ids("person"), told_ids("3"), told_ids(None)
+    ('person', True, False)
     """
+    return (True if id_column.lstrip("-").isdigit() else id_column) if id_column else False
+
+
+def unfair_numbers(values: tuple[str, ...]) -> int | str | dict[str, int]:
+    """Read -m 5, -m auto, or -m sex=5 -m race=3.
+
+    Examples
+    --------
+    >>> unfair_numbers(("5",)), unfair_numbers(("sex=5", "race=3")), unfair_numbers(("auto",))
+    (5, {'sex': 5, 'race': 3}, 'auto')
+    """
+    if values == (AUTO,):
+        return AUTO
     try:
         if len(values) <= 1 and "=" not in "".join(values):
             return int(values[0]) if values else 1
@@ -203,7 +226,7 @@ def unfair_numbers(values: tuple[str, ...]) -> int | dict[str, int]:
         return {name: int(number) for name, number in pairs}
     except ValueError:
         raise click.BadParameter(
-            f"{' '.join(values)!r}: give M, or ATTRIBUTE=M once per attribute", param_hint="-m"
+            f"{' '.join(values)!r}: give M, auto, or ATTRIBUTE=M once per attribute", param_hint="-m"
         ) from None
 
 
@@ -290,13 +313,14 @@ def _split_option(text: str) -> tuple[str, Any]:
             f"--option text_encoding={value}",
             param_hint="--option",
         )
-    if name in ("sensitive", "sensitive_features", "features", "target", "block_size"):
+    if name in ("sensitive", "sensitive_features", "features", "target", "ids", "block_size"):
+        own = "id-column" if name == "ids" else name.removesuffix("_features").replace("_", "-")
         raise click.BadParameter(
-            f"{name} has its own option: write --{name.removesuffix('_features').replace('_', '-')}",
+            f"{name} has its own option: write --{own}",
             param_hint="--option",
         )
     if name not in OPTIONS:
-        known = ", ".join(sorted(OPTIONS - {"features", "target", "encoding"}))
+        known = ", ".join(sorted(OPTIONS - {"features", "target", "ids", "encoding"}))
         raise click.BadParameter(
             f"{name!r} is not an option for files: choose from {known}", param_hint="--option"
         )

@@ -23,6 +23,7 @@ from fairstream.cli.options import (
     open_data,
     output_option,
     reading_options,
+    told_ids,
 )
 from fairstream.cli.verdicts import VERDICT_CODES
 from fairstream.cli.writing import MODEL, OutputPath, WritingCommand
@@ -102,7 +103,11 @@ def tune(
     told.
     """
     stored = stored_kind(data) is not None
-    given = [f"--{name.replace('_', '-')}" for name, value in reading.items() if stored and value]
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in reading.items()
+        if stored and value and name != "id_column"
+    ]
     if given:
         raise click.UsageError(
             f"{data} holds moments, which have their rows and attributes: leave {', '.join(given)} out"
@@ -116,6 +121,7 @@ def tune(
         maximise=maximise,
         attack=attack,
         sample=sample,
+        ids=told_ids(reading["id_column"]),
         seed=seed,
         announce=partial(say, err=True),
     )

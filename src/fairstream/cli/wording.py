@@ -173,6 +173,8 @@ ARGUMENTS = (
     Argument("power_steps", "--power-steps", "the steps"),
     Argument("random_state", "--seed", "the seed"),
     Argument("sensitive_features", "--sensitive", "the sensitive attributes"),
+    Argument("ids", "--id-column", "the ids"),
+    Argument("with_sample", "--with-sample", "the sampled rows"),
     Argument("features", "--features", "the features"),
     Argument("target", "--target", "the target"),
     Argument("attributes", "--attributes", "the attributes"),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, Matrix
 from fairstream.data.cutting import check_block_size, default_block_size, row_ranges
+from fairstream.data.identities import NumberedSource
 from fairstream.data.labels import MatrixRoles, choose_key, listed_names
 from fairstream.data.matrices import check_matrix, check_pointers, check_shape_and_type, check_sparse
 from fairstream.data.parts import check_part, rows_worth_a_task
@@ -290,7 +291,7 @@ def open_npy(path: Path, *, block_size: int | None = None, **roles: Any) -> Matr
 
 def open_npz(
     path: Path, *, key: str | None = None, block_size: int | None = None, **roles: Any
-) -> MatrixSource:
+) -> MatrixSource | NumberedSource:
     """Open an .npz file of numpy (one member is X, others may be labels) or of scipy (a sparse matrix)."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -310,8 +311,10 @@ def open_npz(
         }
     if isinstance(roles.get("target"), str):
         roles["target"] = _load_member(path, members, roles["target"], "target")
+    ids = roles.pop("ids") if isinstance(roles.get("ids"), str) else None
     key = choose_key(str(path), members, key)
-    return MatrixSource(FileRows.from_header(str(path), key), block_size, **roles)
+    source = MatrixSource(FileRows.from_header(str(path), key), block_size, **roles)
+    return source if ids is None else NumberedSource(source, _load_member(path, members, ids, "ids"))
 
 
 def _fill(stream: IO[bytes], array: NDArray[Any]) -> None:

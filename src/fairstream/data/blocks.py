@@ -17,17 +17,35 @@ Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the l
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows that arrive together: features, encoded groups and, if there are any, target and weights."""
+    """Rows that arrive together: features, encoded groups and, if there are any, target, weights and ids.
+
+    Ids say whose rows these are, see `fairstream.data.identities`.
+    """
 
     X: Matrix
     groups: Groups = field(default_factory=dict)
     target: NDArray[Any] | None = None
     weights: NDArray[Any] | None = None
+    ids: NDArray[Any] | None = None
 
     @property
     def n_rows(self) -> int:
         """How many rows the block holds."""
         return int(self.X.shape[0])
+
+    def take(self, rows: slice | NDArray[np.intp]) -> Block:
+        """Return some of the rows with everything that belongs to them.
+
+        Examples
+        --------
+        >>> Block(np.eye(3), ids=np.array([7, 8, 9])).take(slice(1, 3)).ids.tolist()
+        [8, 9]
+        """
+        target, weights, ids = (
+            None if values is None else np.asarray(values)[rows]
+            for values in (self.target, self.weights, self.ids)
+        )
+        return Block(self.X[rows], take_rows(self.groups, rows), target, weights, ids)
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.data.blocks import Block, Matrix, take_rows
+from fairstream.data.blocks import Block, Matrix
 from fairstream.data.groups import UNKNOWN, GroupColumn, Groups, label_order
 
 Item = TypeVar("Item")
@@ -125,10 +125,7 @@ def cut_block(block: Block, start: int, stop: int) -> Block:
     """Return rows start..stop of a block."""
     if start == 0 and stop == block.n_rows:
         return block
-    rows = slice(start, stop)
-    target = None if block.target is None else block.target[rows]
-    weights = None if block.weights is None else block.weights[rows]
-    return Block(block.X[rows], take_rows(block.groups, rows), target, weights)
+    return block.take(slice(start, stop))
 
 
 def join_blocks(blocks: list[Block]) -> Block:
@@ -142,7 +139,8 @@ def join_blocks(blocks: list[Block]) -> Block:
         X = np.concatenate([np.asarray(block.X) for block in blocks])
     target = _join_values([block.target for block in blocks], "a target", "one")
     weights = _join_values([block.weights for block in blocks], "weights", "some")
-    return Block(X, _join_groups([block.groups for block in blocks]), target, weights)
+    ids = _join_values([block.ids for block in blocks], "ids", "some")
+    return Block(X, _join_groups([block.groups for block in blocks]), target, weights, ids)
 
 
 def _join_values(parts: list[Any], what: str, wanted: str) -> Any:

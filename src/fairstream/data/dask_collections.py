@@ -41,7 +41,9 @@ class TaskPart:
     def open(self, inputs: tuple[Any, ...], encoding: Options | None) -> BlockSource | None:
         """Return the rows as a source, None if there are none. `inputs` are the results of the tasks."""
         held, labels, weights = inputs
+        options = dict(self.options)
         if isinstance(held, Block):
+            options |= {} if held.ids is None else {"ids": held.ids}
             weights = weights if held.weights is None else held.weights
             held, labels = held.X, (held.groups or labels)
         elif isinstance(held, tuple | list) and len(held) == 2:
@@ -52,7 +54,6 @@ class TaskPart:
                 "(rows, labels), or a Block"
             )
         n_rows = int(held.shape[0])
-        options = dict(self.options)
         if labels is not None:
             options["sensitive_features"] = encode_groups(paired(labels, held, way_out=self.way_out), n_rows)
         if n_rows == 0:

@@ -12,6 +12,7 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import check_block_size, closing_early, reslice
 from fairstream.data.groups import encode_groups
+from fairstream.data.identities import checked_ids
 from fairstream.data.labels import listed_names
 from fairstream.data.matrices import check_matrix, check_shape_and_type
 
@@ -119,11 +120,12 @@ class IterableSource:
         place = f"block {index} of the iterable"
         if isinstance(item, Block):
             X, labels, target, weights = item.X, item.groups or None, item.target, item.weights
+            ids = item.ids
         elif isinstance(item, tuple | list) and len(item) in (2, 3):
             X, labels, target = (*item, None)[:3]
-            weights = None
+            weights = ids = None
         elif hasattr(item, "shape"):
-            X, labels, target, weights = item, None, None, None
+            X, labels, target, weights, ids = item, None, None, None, None
         else:
             raise ValueError(f"{place} is a {type(item).__name__}: {_WANTED}")
         check_matrix(X, place)
@@ -145,7 +147,8 @@ class IterableSource:
                 raise ValueError(
                     f"{place} has {X.shape[0]} rows and {name} of shape {values.shape}: yield one each"
                 )
-        return Block(X, self._groups(labels, X.shape[0], place), target, weights)
+        ids = None if ids is None else checked_ids(ids, X.shape[0], f"ids of {place}")
+        return Block(X, self._groups(labels, X.shape[0], place), target, weights, ids)
 
     def _groups(self, labels: Any, n_rows: int, place: str) -> Mapping[str, Any]:
         if labels is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, BlockSource, Matrix, SourceAround, take_rows
 from fairstream.data.groups import GroupColumn, encode_groups
+from fairstream.data.identities import column_of_ids
 from fairstream.data.parts import check_part, cut_groups
 
 
@@ -66,6 +67,8 @@ class MatrixRoles:
         One value per row, or the index of a column.
     keep_sensitive : bool
         Keep sensitive columns among the features.
+    ids : int, optional
+        The index of a column that says whose rows these are.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class MatrixRoles:
         features: Sequence[int] | None = None,
         target: object = None,
         keep_sensitive: bool = False,
+        ids: int | None = None,
     ) -> None:
         self._groups: dict[str, GroupColumn] = {}
         self._group_columns: list[int] = []
@@ -84,6 +88,7 @@ class MatrixRoles:
         self._target_column: int | None = None
         self._read_sensitive(sensitive_features, n_rows, n_columns)
         self._read_target(target, n_rows, n_columns)
+        self._id_column = None if ids is None else _checked_index("ids", _whole_index(ids), n_columns)
         if keep_sensitive and not self._group_columns:
             raise ValueError("keep_sensitive does not apply: no column of the matrix is sensitive")
         if keep_sensitive and features is not None:
@@ -105,8 +110,9 @@ class MatrixRoles:
             target = self._target[span]
         elif self._target_column is not None:
             target = _dense_column(rows, self._target_column)
+        ids = None if self._id_column is None else column_of_ids(_dense_column(rows, self._id_column))
         X = rows if self.columns is None else rows[:, self.columns]
-        return Block(X, groups, target)
+        return Block(X, groups, target, ids=ids)
 
     def part(self, start: int, stop: int) -> MatrixRoles:
         """Return the same roles for a matrix that consists of rows start..stop."""
@@ -150,8 +156,7 @@ class MatrixRoles:
                 raise ValueError(f"features is {features!r}: pass column indices, a matrix has no names")
             return np.array([_checked_index("features", int(j), n_columns) for j in features], dtype=np.intp)
         left_out = set() if keep_sensitive else set(self._group_columns)
-        if self._target_column is not None:
-            left_out.add(self._target_column)
+        left_out |= {column for column in (self._target_column, self._id_column) if column is not None}
         if not left_out:
             return None
         return np.array([j for j in range(n_columns) if j not in left_out], dtype=np.intp)
@@ -218,6 +223,12 @@ def _column_indices(sensitive_features: object, n_rows: int) -> list[int] | None
     if any(isinstance(j, bool) or not isinstance(j, int | np.integer) for j in sensitive_features):
         return None
     return [int(j) for j in sensitive_features]
+
+
+def _whole_index(ids: object) -> int:
+    if isinstance(ids, bool) or not isinstance(ids, int | np.integer):
+        raise ValueError(f"ids={ids!r}: a matrix has no names, pass a column's index or one id per row")
+    return int(ids)
 
 
 def _checked_index(argument: str, index: int, n_columns: int) -> int:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, is_source
 from fairstream.data.dask_types import comes_from_dask
+from fairstream.data.identities import NumberedSource
 from fairstream.data.image_files import is_image_name
 from fairstream.errors import missing_extra
 
@@ -26,10 +28,10 @@ class _Kind(NamedTuple):
     options: tuple[str, ...]
 
 
-_MATRIX = ("features", "target", "keep_sensitive")
+_MATRIX = ("features", "target", "ids", "keep_sensitive")
 _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
 _CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values")
-_STORE = ("features", "target", "key")
+_STORE = ("features", "target", "ids", "key")
 _NAMING = ("attributes", "name_column", "names")
 _DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "max_bytes", "on_error")
 _KINDS = {
@@ -68,6 +70,7 @@ def open_source(
     sensitive_features: Any = None,
     features: Sequence[Any] | None = None,
     target: Any = None,
+    ids: Any = None,
     block_size: int | None = None,
     **options: Any,
 ) -> BlockSource:
@@ -95,6 +98,9 @@ def open_source(
         ones and the target; a sensitive column that is listed here stays.
     target : str, int or array, optional
         A column by name or index, or one value per row.
+    ids : str, int or array, optional
+        Whose rows these are, for the noise of `dither`: a column by name or index, which is no feature, or
+        one whole number or text per row. A Series is paired with a frame by its index.
     block_size : int, optional
         Rows of every block but the last; by default about 8 MB of rows, between 64 and 65,536.
     **options
@@ -119,8 +125,8 @@ def open_source(
     Returns
     -------
     BlockSource
-        Iterate it for `Block(X, groups, target)`; it knows `n_features`, `feature_names` and, if it can,
-        `n_rows`.
+        Iterate it for `Block(X, groups, target, weights, ids)`; it knows `n_features`, `feature_names` and,
+        if it can, `n_rows`.
 
     Examples
     --------
@@ -131,11 +137,14 @@ def open_source(
     """
     given = {"features": features, "target": target}
     options |= {name: value for name, value in given.items() if value is not None}
+    apart = ids is not None and not isinstance(ids, str | int | np.integer)
+    options |= {} if ids is None or apart else {"ids": ids}
     if is_source(data):
         ignored = [
             *options,
             *(["sensitive_features"] if sensitive_features is not None else []),
             *(["block_size"] if block_size else []),
+            *(["ids"] if apart else []),
         ]
         if ignored:
             raise ValueError(f"{ignored[0]} does not apply to a source that is already open: leave it out")
@@ -154,7 +163,10 @@ def open_source(
         listed = ", ".join(("sensitive_features", "block_size", *allowed))
         words = _KINDS[kind].words
         raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
+    if apart and kind == "dask":
+        raise ValueError("ids holds values beside a Dask collection: name a column of it, or give blocks ids")
     source = _opener(kind)(data, sensitive_features=sensitive_features, block_size=block_size, **options)
+    source = NumberedSource(source, paired(ids, data, "ids")) if apart else source
     origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # of a memory map
     if isinstance(origin, str | Path):
         source.path = Path(origin)  # type: ignore[attr-defined]  # so that no output overwrites it

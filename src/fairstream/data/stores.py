@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import check_block_size, default_block_size, reslice, row_ranges
 from fairstream.data.groups import encode_groups
+from fairstream.data.identities import checked_ids
 from fairstream.data.labels import LabelledSource, MatrixRoles, choose_key, listed_names
 from fairstream.data.matrices import check_shape_and_type
 from fairstream.data.parts import check_part, rows_worth_a_task
@@ -130,14 +131,17 @@ class StoreSource:
         sensitive_features: Sequence[str] = (),
         features: Sequence[int] | None = None,
         target: str | None = None,
+        ids: str | None = None,
         block_size: int | None = None,
     ) -> None:
         self._store = store
         self._sensitive = tuple(sensitive_features)
-        self._target = target
+        self._target, self._id_name = target, ids
         with store.reading() as opened:
             names = _array_names(opened)
-            if names is None and (key is not None or sensitive_features or target is not None):
+            if names is None and (
+                key is not None or sensitive_features or target is not None or ids is not None
+            ):
                 raise ValueError(
                     f"{store.place} is a single array: key and the names of labels need a group of arrays, "
                     "pass the labels themselves"
@@ -150,6 +154,7 @@ class StoreSource:
             for argument, asked in (
                 ("sensitive_features", self._sensitive),
                 ("target", (target,) if target else ()),
+                ("ids", (ids,) if ids else ()),
             ):
                 for name in asked:
                     self._check_sibling(argument, name, names or [], opened)
@@ -198,7 +203,10 @@ class StoreSource:
                 labels = {name: _values(self._rows(opened, name, span)) for name in self._sensitive}
                 groups = encode_groups(labels, stop - start) if labels else {}
                 target = None if self._target is None else _values(self._rows(opened, self._target, span))
-                yield Block(features, groups, target)
+                ids = None
+                if self._id_name is not None:
+                    ids = checked_ids(_values(self._rows(opened, self._id_name, span)), stop - start)
+                yield Block(features, groups, target, ids=ids)
 
     def _rows(self, opened: Any, name: str | None, span: slice) -> Any:
         array = opened if name is None else opened[name]

@@ -17,6 +17,7 @@ from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.csv_files import CsvReader
 from fairstream.data.cutting import check_block_size, default_block_size, recut
 from fairstream.data.groups import encode_groups
+from fairstream.data.identities import checked_ids
 from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
@@ -48,6 +49,7 @@ class TableSource:
         sensitive_features: Sequence[str] = (),
         features: Sequence[str] | None = None,
         target: str | None = None,
+        ids: str | None = None,
         keep_sensitive: bool = False,
         categories: Mapping[str, Sequence[Hashable] | None] | None = None,
         standardize: bool = False,
@@ -58,7 +60,7 @@ class TableSource:
     ) -> None:
         self._reader = reader
         self._sensitive = tuple(sensitive_features)
-        self._target = target
+        self._target, self._id_column = target, ids
         if encoding is not None:
             beside: dict[str, Any] = {"features": features, "categories": categories, "impute": impute}
             beside |= {"standardize": standardize or None, "keep_sensitive": keep_sensitive or None}
@@ -74,8 +76,17 @@ class TableSource:
             other = "features" if features is not None else "no sensitive column"
             raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
         targets = () if target is None else (target,)
-        check_columns(reader, sensitive_features=sensitive_features, features=features or (), target=targets)
-        left_out = {target} if keep_sensitive else {target, *sensitive_features, *hidden}
+        if ids is not None and not isinstance(ids, str):
+            raise ValueError(f"ids={ids!r}: pass the name of a column, or one id per row")
+        owners = () if ids is None else (ids,)
+        check_columns(
+            reader,
+            sensitive_features=sensitive_features,
+            features=features or (),
+            target=targets,
+            ids=owners,
+        )
+        left_out = {target, *owners} if keep_sensitive else {target, *owners, *sensitive_features, *hidden}
         chosen = (
             [
                 name
@@ -91,7 +102,7 @@ class TableSource:
             )
         check_columns(reader, features=chosen)
         if isinstance(reader, CsvReader):
-            reader.check_text([*chosen, *sensitive_features, *targets])
+            reader.check_text([*chosen, *sensitive_features, *targets, *owners])
         _check_labels(reader, sensitive_features)
         self._features = tuple(chosen)
         if encoding is not None:
@@ -161,13 +172,14 @@ class TableSource:
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; files are open only while this runs."""
         self._learn()
-        target = () if self._target is None else (self._target,)
-        columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
+        apart = [name for name in (self._target, self._id_column) if name is not None]
+        columns = list(dict.fromkeys([*self._features, *self._sensitive, *apart]))
         start = self._first_row
         for table in _exact_tables(self._batches(columns), self.block_size):
             groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
             y = None if self._target is None else target_values(table.column(self._target))
-            yield Block(self._encoder.encode(table, start), groups, y)
+            ids = None if self._id_column is None else _ids(table.column(self._id_column), self._id_column)
+            yield Block(self._encoder.encode(table, start), groups, y, ids=ids)
             start += table.num_rows
 
     def _learn(self) -> None:
@@ -179,7 +191,7 @@ class TableSource:
             self._encoder = encoder
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        numbers = set(self._encoder.number_names) - {*self._sensitive, self._target}
+        numbers = set(self._encoder.number_names) - {*self._sensitive, self._target, self._id_column}
         count = 0
         for batch in self._reader.batches(columns, [name for name in columns if name in numbers]):
             count += batch.num_rows
@@ -218,6 +230,15 @@ def _check_labels(reader: TableReader, sensitive_features: Sequence[str]) -> Non
                 f"sensitive_features names {name!r}, which holds {arrow_type}: convert it to text (UTF-8) "
                 "or numbers"
             )
+
+
+def _ids(column: Any, name: str) -> Any:
+    """Return a column that says whose rows these are: whole numbers or text, none missing."""
+    if column.null_count:
+        raise ValueError(f"column {name!r} is ids and has missing values: every row needs one")
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return checked_ids(column.to_numpy(), len(column), f"column {name!r}, which is ids,")
 
 
 def _exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:

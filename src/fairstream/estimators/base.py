@@ -19,6 +19,7 @@ from fairstream.data.cutting import default_block_size, row_ranges
 from fairstream.data.frames import check_numbers, column_names, take_out, without
 from fairstream.data.given import Given
 from fairstream.data.groups import Groups, encode_groups
+from fairstream.data.identities import take_ids
 from fairstream.data.intersections import IntersectedSource, intersection_names, with_intersections
 from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
@@ -36,6 +37,7 @@ from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.subspace.choices import Choices, choice_names
+from fairstream.subspace.dither import check_ids_given, warn_of_unused
 from fairstream.subspace.model import FairSubspace
 
 
@@ -53,6 +55,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     min_group_size: int
     dither: float
     dither_key: PathLike | None
+    ids: bool | str
     random_state: Any
 
     _learner: Learner
@@ -60,6 +63,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
     __metadata_request__partial_fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
+    __metadata_request__transform: ClassVar[dict[str, bool]] = {"ids": True}
 
     def settings(self) -> dict[str, Any]:
         """Return everything that a learner and `Choices` ask for: the parameters, and what is fixed."""
@@ -96,6 +100,19 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             _learn(learner, X, groups, sample_weight, self._target(y, X))
             self.adopt(learner, solve=True)
         return self
+
+    def fit_transform(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+        ids: Any = None,
+    ) -> Any:
+        """Learn from all rows of X and return what `transform` makes of them; parameters as in these two."""
+        self.fit(X, y, sensitive_features=sensitive_features, sample_weight=sample_weight)
+        return self.transform(X, ids=ids)
 
     def partial_fit(
         self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None
@@ -144,7 +161,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     # Using ------------------------------------------------------------------------------------------
 
-    def erase(self, X: Any, *, axis: int | None = None) -> Any:
+    def erase(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
         """Return X, n x d, without its part in the unfair subspace, with `dither` if that is set.
 
         A guarded model has no such part: what comes back are the rows that its k scores stand for.
@@ -154,6 +171,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         X : array, frame, tensor or sparse matrix (n, d)
         axis : int, optional
             The axis of an array or tensor that holds the features, if it has not two axes.
+        ids : array, Series or list (n,), optional
+            Whose rows these are, as in `FairSubspace.embed`; not needed if `ids` names a column of X.
 
         Returns
         -------
@@ -161,8 +180,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             The kind that X is: a frame with its index and columns, a tensor on its device and of its type.
         """
         check_is_fitted(self)
-        given = self._given(X, axis)
-        return given.back(self.subspace_.erase(self._checked(given.rows), **self._dither()))
+        given, noise = self._given(X, axis), self._noise(X, ids)
+        return given.back(self.subspace_.erase(self._checked(given.rows), **noise))
 
     # Files ------------------------------------------------------------------------------------------
 
@@ -322,10 +341,20 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 self.subspace_  # noqa: B018
         return self
 
+    def kept_target(self, target: Any) -> NDArray[np.float64] | None:
+        """Return the target of some rows as numbers, None unless it is to be kept."""
+        if target is None or not self.settings()["keep_target"]:
+            return None
+        values = np.asarray(target)
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"the target has dtype {values.dtype}, keep_target needs numbers: write 0 and 1")
+        return values.astype(np.float64)
+
     def roles(self) -> dict[str, Any]:
         """Return the options of `open_source` that the parameters imply, for data that is not open yet."""
         named = self.sensitive_columns
-        return {} if named is None else {"sensitive_features": column_names(named, "sensitive_columns")}
+        roles = {} if named is None else {"sensitive_features": column_names(named, "sensitive_columns")}
+        return roles | ({"ids": self.ids} if isinstance(self.ids, str) else {})
 
     def with_intersections(self, source: BlockSource) -> BlockSource:
         """Return a source whose blocks have the groups of `intersections` too."""
@@ -336,6 +365,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     def check_source(self, source: Any) -> None:
         """Refuse a source that this estimator is not for."""
+        if isinstance(self.ids, str) and self.ids in Schema.of(source).variables():
+            raise ValueError(
+                f"the source has the column {self.ids!r} among its features, and ids names it as what tells "
+                f"whose rows these are: open the source with ids={self.ids!r}"
+            )
 
     # Inside -----------------------------------------------------------------------------------------
 
@@ -358,9 +392,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             raise
 
     def _given(self, X: Any, axis: int | None = None) -> Given:
-        """Return what was passed, without its sensitive columns."""
+        """Return what was passed, without its sensitive columns and that of ids."""
         named = self.sensitive_columns
-        return Given(X if named is None else without(X, column_names(named, "sensitive_columns")), axis)
+        apart = [] if named is None else column_names(named, "sensitive_columns")
+        apart += [self.ids] if isinstance(self.ids, str) else []
+        return Given(without(X, apart) if apart else X, axis)
 
     def _checked(self, X: Any, *, reset: bool = False) -> Any:
         """Return features as scikit-learn checks them, a frame as an array."""
@@ -378,8 +414,12 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         own = getattr(self, "_sklearn_output_config", {}).get("transform")
         return (own or get_config()["transform_output"]) != "default"
 
-    def _dither(self) -> dict[str, Any]:
-        return {"dither": self.dither, "key": self.dither_key}
+    def _noise(self, X: Any, ids: Any) -> dict[str, Any]:
+        """Return what a subspace is told of the noise to add to the rows of X."""
+        warn_of_unused(self.dither, self.dither_key, ids)
+        _, ids = take_ids(X, ids, self.ids)
+        check_ids_given(self.ids, self.dither, ids)
+        return {"dither": self.dither, "key": self.dither_key, "ids": ids}
 
     def _target(self, y: Any, X: Matrix) -> NDArray[np.float64] | None:
         """Return the target as numbers, None unless it is to be kept."""
@@ -406,6 +446,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 )
             names = column_names(self.sensitive_columns, "sensitive_columns")
             X, sensitive_features = take_out(X, names, "sensitive_columns")
+        X = without(X, [self.ids]) if isinstance(self.ids, str) else X
         X = self._checked(Given(X).rows, reset=reset)
         groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
         return X, with_intersections(groups, self.intersections), sample_weight

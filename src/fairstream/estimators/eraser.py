@@ -25,12 +25,13 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_unfair : int or dict of str to int, default 1
-        m: directions of each second-moment gap to erase, for all attributes or per attribute.
+    n_unfair : int, dict of str to int, or "auto", default 1
+        m: directions of each second-moment gap to erase, for all attributes or per attribute; "auto" as in
+        `FairStreamingPCA`.
     constraint : {"all", "mean", "covariance"}, default "all"
         Erase mean gaps, second-moment gaps, or both. ("none" erases nothing.)
     solver, rank, step_rows, power_steps, on_empty_group, sensitive_columns, intersections, \
-    min_group_size, screen, dither, dither_key, random_state
+    min_group_size, screen, dither, ids, dither_key, random_state
         As in `FairStreamingPCA`.
 
     Attributes
@@ -85,6 +86,7 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         min_group_size: int = MIN_GROUP_SIZE,
         screen: Screen = None,
         dither: float = 0.0,
+        ids: bool | str = False,
         dither_key: PathLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -100,19 +102,22 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         self.min_group_size = min_group_size
         self.screen = screen
         self.dither = dither
+        self.ids = ids
         self.dither_key = dither_key
         self.random_state = random_state
 
-    def transform(self, X: Any, *, axis: int | None = None) -> Any:
+    def transform(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
         """Return X, n x d, without its unfair part; parameters and kind as in `erase`."""
         check_is_fitted(self)
-        given = self._given(X, axis)
-        rows = self.subspace_.erase(self._checked(given.rows), **self._dither())
+        given, noise = self._given(X, axis), self._noise(X, ids)
+        rows = self.subspace_.erase(self._checked(given.rows), **noise)
         return rows if self._wraps_output() else given.back(rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Return the names of the columns that come out: those that went in, without the sensitive ones."""
-        if input_features is not None and self.sensitive_columns is not None:
-            named = column_names(self.sensitive_columns, "sensitive_columns")
-            input_features = [name for name in input_features if name not in named]
+        if input_features is not None:
+            named = self.sensitive_columns
+            apart = [] if named is None else column_names(named, "sensitive_columns")
+            apart += [self.ids] if isinstance(self.ids, str) else []
+            input_features = [name for name in input_features if name not in apart]
         return super().get_feature_names_out(input_features)

@@ -108,6 +108,7 @@ class FairImagePCA(FairStreamingPCA):
         sample: int | None = None,
         whiten: bool = False,
         dither: float = 0.0,
+        ids: bool | str = False,
         dither_key: PathLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -131,6 +132,7 @@ class FairImagePCA(FairStreamingPCA):
             sample=sample,
             whiten=whiten,
             dither=dither,
+            ids=ids,
             dither_key=dither_key,
             random_state=random_state,
         )
@@ -174,6 +176,7 @@ class FairImagePCA(FairStreamingPCA):
         Traceback (most recent call last):
         ValueError: n_channels=3, the source has 1: pass n_channels=1
         """
+        super().check_source(source)
         if getattr(source, "encoding", None) is not None:
             raise ValueError("the source is a table, which has no colour channels: use FairStreamingPCA")
         found = getattr(source, "n_channels", self.n_channels)

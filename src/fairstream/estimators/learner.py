@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.blocks import Block, Matrix
-from fairstream.data.groups import Groups, compared
+from fairstream.data.groups import UNKNOWN, GroupColumn, Groups, compared, encode_groups
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import Counts, plain_counts
 from fairstream.errors import FairstreamFileError
@@ -19,10 +19,11 @@ from fairstream.files.format import Arrays, Header, checked
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.power.method import PartialSums
-from fairstream.subspace.choices import Choices, check_choice, is_count
+from fairstream.subspace.choices import AUTO, Choices, check_choice, is_count
 from fairstream.subspace.components import subspace_for
 from fairstream.subspace.frontier import Frontier, frontier
 from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.screen import named_features
 from fairstream.subspace.unfair import small_group_directions, warn_of_small_groups
 
 POWER_ONLY = {"step_rows": None, "power_steps": 10, "on_empty_group": "extend"}  # options, defaults
@@ -345,7 +346,11 @@ class PowerLearner(_Single):
         subspace = self.power.subspace()
         warn_of_small_groups(subspace.group_counts, choices, len(subspace.unfair_basis))
         from_small = small_group_directions(subspace.group_counts, choices)
-        facts: dict[str, Any] = {"min_group_size": choices.min_group_size, "dither": choices.dither}
+        facts: dict[str, Any] = {
+            "min_group_size": choices.min_group_size,
+            "dither": choices.dither,
+            "ids": choices.ids,
+        }
         facts |= {"small_group_directions": from_small} if from_small else {}
         facts |= {"whiten": True} if choices.whiten else {}
         return replace(subspace, parameters={**subspace.parameters, **facts})
@@ -371,7 +376,188 @@ class PowerLearner(_Single):
         return cls(FairPowerMethod.from_state(header["learned"], arrays))
 
 
-_KINDS: dict[str, type[Learner]] = {kind.name: kind for kind in (MomentsLearner, PowerLearner)}
+class ScreenedPowerLearner(PowerLearner):
+    """Learns with the power method from all columns but those that `screen` names; these are counted only.
+
+    Which they are is known once there is a schema. Their means and variances are part of the result, in which
+    no component uses them.
+
+    Parameters
+    ----------
+    n_features : int
+        Columns of X, with those that are left out.
+    parameters : dict
+        Of the estimator.
+    dtype : {float64, float32}
+    """
+
+    name = "screened power"
+
+    def __init__(self, n_features: int, parameters: Mapping[str, Any], dtype: DTypeLike) -> None:
+        super().__init__(None)
+        self._n_features, self._parameters, self._dtype = n_features, dict(parameters), np.dtype(dtype)
+        self._schema = Schema()
+        self._screened: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._outside: GroupMoments | None = None
+        self._pass_ended = False
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @schema.setter
+    def schema(self, schema: Schema) -> None:
+        self._schema = schema
+        if self._held is None and schema.variables():
+            self._screened = named_features(schema, self._parameters["screen"])
+            kept = self._n_features - len(self._screened)
+            self._held = new_power_method(self._parameters, kept, self._dtype)
+
+    @property
+    def power(self) -> FairPowerMethod:
+        if self._held is None:
+            named_features(self._schema, self._parameters["screen"])  # an error: there are no names
+        return self._held
+
+    @property
+    def n_features(self) -> int:
+        return self._n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    def copy(self) -> Self:
+        other = copy.copy(self)
+        other._held = copy.copy(self._held)
+        return other
+
+    def update(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
+        method = copy.copy(self.power)  # enough: an update replaces what it changes
+        method.update(self._inside(X), groups, sample_weight=sample_weight)
+        outside = self._counted(None if self._pass_ended else self._outside, X, groups)
+        self.__dict__.update(_held=method, _outside=outside, _pass_ended=False)
+
+    def fit(
+        self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
+    ) -> None:
+        if self.power.plan.step_rows is None and sample_weight is None:
+            method = self.power.copy().fit_full(self._inside(X), groups)
+            self.__dict__.update(_held=method, _outside=self._counted(None, X, groups))
+        else:
+            self.update(X, groups, sample_weight)
+
+    def end_step(self) -> None:
+        super().end_step()
+        self._pass_ended = self.power.plan.step_rows is None
+
+    def open_step(self, first_rows: Matrix) -> None:
+        super().open_step(self._inside(first_rows))
+
+    def partial_sums(self, blocks: Iterable[Block]) -> tuple[Any, ...]:
+        sums, outside = self.power.partial_sums(()), None
+        for block in blocks:
+            sums += self.power.partial_sums([replace(block, X=self._inside(block.X))])
+            outside = self._counted(outside, block.X, block.groups or None)
+        return sums, _Merged(outside)
+
+    def close_step(self, sums: Sequence[Any]) -> None:
+        whole, (inside, outside) = self.power.plan.step_rows is None, sums
+        before = None if whole else self._outside
+        super().close_step([inside])
+        self._outside = (_Merged(before) + outside).moments
+
+    def subspace(self, choices: Choices) -> FairSubspace:
+        """Return the subspace of the other columns, with zeros for those left out and their axes nulled."""
+        found, outside, d = super().subspace(choices), self._outside, self._n_features
+        assert outside is not None
+
+        def spread(inside: Any, at_screened: Any = 0.0) -> NDArray[Any]:
+            rows = np.zeros((*np.shape(inside)[:-1], d), dtype=found.mean.dtype)
+            rows[..., self._kept], rows[..., self._screened] = inside, at_screened
+            return rows
+
+        axes = np.eye(d, dtype=found.mean.dtype)[self._screened]
+        means = {
+            a: {g: spread(mean, outside.mean(a, g)) for g, mean in of.items()}
+            for a, of in found.group_means.items()
+        }
+        to_sample = outside.n_rows / max(outside.n_rows - 1, 1)
+        facts = {"screen": [*self._parameters["screen"]], "n_screened": len(self._screened)}
+        return replace(
+            found,
+            components=spread(found.components),
+            unfair_basis=np.vstack([axes, spread(found.unfair_basis)]),
+            mean=spread(found.mean, outside.mean()),
+            total_variance=found.total_variance + outside.total_variance * to_sample,
+            group_means=means,
+            schema=self._schema,
+            parameters={**found.parameters, **facts, "n_features": d},
+        )
+
+    def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        state, arrays = self.power.to_state()
+        header = {"learner": self.name, "learned": state, "n_features": self._n_features}
+        header |= {"schema": self._schema.to_header(), "pass_ended": self._pass_ended, "outside": None}
+        header["screen"] = [*self._parameters["screen"]]
+        if self._outside is not None:
+            header["outside"], counted = self._outside.to_state()
+            arrays = {**arrays, **{f"outside.{name}": array for name, array in counted.items()}}
+        return header, arrays
+
+    @classmethod
+    def from_state(cls, header: Header, arrays: Arrays) -> Self:
+        own = {name: array for name, array in arrays.items() if not name.startswith("outside.")}
+        method = PowerLearner.from_state(header, own).power
+        learner = cls(header["n_features"], {"screen": header["screen"]}, method.plan.dtype)
+        learner._schema = Schema.from_header(header["schema"])
+        learner._screened = named_features(learner._schema, header["screen"])
+        learner._held, learner._pass_ended = method, bool(header["pass_ended"])
+        kept = learner._n_features - len(learner._screened)
+        checked(method.plan.n_features == kept, "screened columns and features")
+        if header["outside"] is not None:
+            counted = {n.removeprefix("outside."): a for n, a in arrays.items() if n.startswith("outside.")}
+            learner._outside = GroupMoments.from_state(header["outside"], counted)
+            checked(learner._outside.n_features == len(learner._screened), "screened columns and moments")
+        return learner
+
+    def _inside(self, X: Matrix) -> Matrix:
+        """Return the columns that are learned from."""
+        if X.shape[1] != self._n_features:
+            raise ValueError(f"X has shape {X.shape}, {self._n_features} columns are expected")
+        self.power  # noqa: B018  an error if it is not known which columns are left out
+        return X[:, self._kept]
+
+    @property
+    def _kept(self) -> NDArray[np.intp]:
+        return np.setdiff1d(np.arange(self._n_features), self._screened)
+
+    def _counted(self, so_far: GroupMoments | None, X: Matrix, groups: Groups | None) -> GroupMoments:
+        """Return the moments of the columns left out, of the rows so far and of these."""
+        counted = GroupMoments(len(self._screened)) if so_far is None else so_far.copy()
+        columns = encode_groups(groups, X.shape[0]) if groups else {}
+        for name in counted.groups.keys() - columns.keys():  # groups may be left out of the second phase
+            columns[name] = GroupColumn(np.full(X.shape[0], UNKNOWN, dtype=np.intp), ())
+        return counted.update(X[:, self._screened], columns or None)
+
+
+class _Merged:
+    """Moments that are added like sums; None is nothing."""
+
+    def __init__(self, moments: GroupMoments | None) -> None:
+        self.moments = moments
+
+    def __add__(self, other: _Merged) -> _Merged:
+        if self.moments is None or other.moments is None:
+            return self if other.moments is None else other
+        return _Merged(self.moments.copy().merge(other.moments))
+
+
+_KINDS: dict[str, type[Learner]] = {
+    kind.name: kind for kind in (MomentsLearner, PowerLearner, ScreenedPowerLearner)
+}
 
 
 def learner_from_state(header: Header, arrays: Arrays) -> Learner:
@@ -399,7 +585,9 @@ def check_parameters(parameters: Mapping[str, Any]) -> Choices:
             )
     if solver == "power" and choices.directions != "absolute":
         raise ValueError('directions="relative" needs moments: use solver "exact", "sketch" or "auto"')
-    for name in ("screen", "guard", "sample"):
+    needing = ["n_unfair"] if choices.n_unfair == AUTO else []
+    needing += [] if isinstance(choices.screen, list | tuple) else ["screen"]  # names need no moments
+    for name in (*needing, "guard", "sample"):
         if parameters[name] and solver == "power":
             raise ValueError(
                 f'{name}={parameters[name]!r} needs moments: use solver "exact", "sketch" or "auto"'
@@ -427,6 +615,8 @@ def new_learner(parameters: Mapping[str, Any], X: Matrix, groups: Groups | None)
         raise ValueError(f"n_components={k!r}: give a whole number from 1 to n_features={d}, or None")
     dtype = working_dtype(X.dtype)
     if solver == "power":
+        if choices.screen:
+            return ScreenedPowerLearner(d, parameters, dtype)
         return PowerLearner(new_power_method(parameters, d, dtype))
     exact = solver == "exact" or (
         solver == "auto" and parameters["rank"] is None and _fits_exactly(d, groups)

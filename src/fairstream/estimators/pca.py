@@ -30,8 +30,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         Number of components, k. A share, above 0 and below 1: as few as hold more than this share of the
         variance that is available outside the nulled directions; not with solver "power". None keeps as many
         as the constraint leaves.
-    n_unfair : int or dict of str to int, default 1
-        m: directions of each second-moment gap to null, for all attributes or per attribute.
+    n_unfair : int, dict of str to int, or "auto", default 1
+        m: directions of each second-moment gap to null, for all attributes or per attribute. "auto": those
+        beyond what chance shows, at most 10, see `Choices`; `subspace_.parameters` tells how many. Not with
+        solver "power".
     constraint : {"all", "mean", "covariance", "none"}, default "all"
         Null mean gaps, second-moment gaps, both, or nothing (ordinary streaming PCA).
     directions : {"absolute", "relative"}, default "absolute"
@@ -64,7 +66,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         and, if needed, those of the next smaller group, so that they do not follow from the others.
     screen : int, float or list of str, optional
         Columns that no component may use: so many of those with the largest standardised gap between group
-        means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names.
+        means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names. Solver
+        "power" takes names only.
     guard : float, default 0
         Price of what a nonlinear adversary reads from the scores; 1 or 3 are usual. It trades variance for
         groups that trees and networks cannot tell apart, which moments alone cannot promise, and works best
@@ -81,6 +84,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     dither : float, default 0
         `transform` and `erase` add noise of this share of each score's deviation. The same row gets the same
         noise; whoever has the key can take it off.
+    ids : bool or str, default False
+        The noise of dither depends on whose row it is, not on its values, so that people with equal rows get
+        different noise. A name takes the ids, whole numbers or text, from this column of X, which is then no
+        feature; True asks for `transform(X, ids=...)`.
     dither_key : path, optional
         File that holds the secret key of the noise; by default the environment variable
         FAIRSTREAM_DITHER_KEY does. The key itself is stored nowhere.
@@ -145,6 +152,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         sample: int | None = None,
         whiten: bool = False,
         dither: float = 0.0,
+        ids: bool | str = False,
         dither_key: PathLike | None = None,
         random_state: Any = None,
     ) -> None:
@@ -167,6 +175,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         self.sample = sample
         self.whiten = whiten
         self.dither = dither
+        self.ids = ids
         self.dither_key = dither_key
         self.random_state = random_state
 
@@ -187,7 +196,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
 
     # Using ------------------------------------------------------------------------------------------
 
-    def transform(self, X: Any, *, axis: int | None = None) -> Any:
+    def transform(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
         """Return the fair coordinates of X, n x k, with `dither` if that is set.
 
         Parameters
@@ -196,6 +205,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         axis : int, optional
             The axis of an array or tensor that holds the features, if it has not two axes: -1 for tokens of
             shape (texts, places, d).
+        ids : array, Series or list (n,), optional
+            Whose rows these are, as in `FairSubspace.embed`; not needed if `ids` names a column of X.
 
         Returns
         -------
@@ -204,8 +215,8 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
             device and of its type.
         """
         check_is_fitted(self)
-        given = self._given(X, axis)
-        Z = self.subspace_.embed(self._checked(given.rows), **self._dither())
+        given, noise = self._given(X, axis), self._noise(X, ids)
+        Z = self.subspace_.embed(self._checked(given.rows), **noise)
         return Z if self._wraps_output() else given.back(Z, self.get_feature_names_out())
 
     def inverse_transform(self, Z: Any, *, axis: int | None = None) -> Any:

@@ -42,7 +42,7 @@ class PowerPlan:
 
     n_features: int
     n_components: int
-    n_unfair: NUnfair
+    n_unfair: int | Mapping[str, int]
     constraint: str
     step_rows: tuple[int, int] | None
     power_steps: tuple[int, int]
@@ -64,6 +64,8 @@ class PowerPlan:
         """Check the options and return the plan."""
         choices = Choices(operator.index(n_components), n_unfair, constraint)
         d, k, m = operator.index(n_features), operator.index(n_components), choices.n_unfair
+        if isinstance(m, str):
+            raise ValueError(f"n_unfair={m!r} needs moments: give a whole number, or one per attribute")
         if k > d:
             raise ValueError(f"n_components is {k}, n_features is {d}: keep 1 <= n_components <= n_features")
         if on_empty_group not in ON_EMPTY_GROUP:

@@ -85,10 +85,20 @@ class Keeper:
         What is fitted; its parameters are stored and compared.
     every : int, optional
         Rows between checkpoints; by default one is written about once a minute.
+    with_sample : bool
+        Write sampled rows too: the files then hold row-level data.
     """
 
-    def __init__(self, path: PathLike, estimator: FairEstimator, every: int | None = None) -> None:
+    def __init__(
+        self,
+        path: PathLike,
+        estimator: FairEstimator,
+        every: int | None = None,
+        *,
+        with_sample: bool = False,
+    ) -> None:
         self._folder, self._estimator, self._every = CheckpointFolder(path), estimator, every
+        self._with_sample = with_sample
         self._environment: Mapping[str, Any] = {}
         self._cut: Mapping[str, Any] = {}
         self._saved, self._saved_at = (0, 0), time.monotonic()
@@ -164,7 +174,8 @@ class Keeper:
             return
         half = clone(self._estimator).adopt(standing.learner)
         progress = {**self._cut, **({"done": standing.done} if standing.done else {})}
-        self._folder.write(half, standing.rows, {**self._environment, **progress}, standing.digest)
+        environment = {**self._environment, **progress}
+        self._folder.write(half, standing.rows, environment, standing.digest, with_sample=self._with_sample)
         self._saved, self._saved_at = (standing.rows, standing.done), time.monotonic()
 
     def _check_same_fit(self, found: Checkpoint, source: Any) -> None:
@@ -234,9 +245,11 @@ class CheckpointFolder:
         rows: int,
         environment: Mapping[str, Any],
         digest: Mapping[str, Any] | None = None,
+        *,
+        with_sample: bool = False,
     ) -> Path:
         """Write a checkpoint and, once it is safely on disk, remove all but the two newest."""
-        header, arrays = estimator.to_state()
+        header, arrays = estimator.to_state(with_sample=with_sample)
         header["checkpoint"] = {"rows": rows, "environment": dict(environment)}
         if digest is not None:
             header["checkpoint"]["digest"] = dict(digest)

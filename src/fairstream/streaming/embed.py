@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -19,7 +18,7 @@ from fairstream.files.format import PathLike, atomic_file
 from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
 from fairstream.subspace.channels import ChannelSubspaces
-from fairstream.subspace.dither import DitherKey
+from fairstream.subspace.dither import DitherKey, warn_of_unused
 from fairstream.subspace.model import FairSubspace
 
 _SUFFIXES = (".npy", ".csv", ".parquet", ".pq")
@@ -37,7 +36,8 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
     model : FairSubspace or ChannelSubspaces
         One fitted on a table knows how its columns became features; others leave it to the options.
     data, **options
-        As in `open_source`.
+        As in `open_source`. If the model knows the name of the column that tells whose rows these are, `ids`
+        is that column unless told otherwise; `ids=None` leaves it out.
 
     Examples
     --------
@@ -46,6 +46,8 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
     3
     """
     encoding = model.schema.encoding
+    if isinstance(model.ids, str) and model.dither:
+        options = {"ids": model.ids} | options
     if encoding is not None and isinstance(data, str | Path) and Path(data).suffix.lower() in _MATRICES:
         raise ValueError(
             f"{data} is a matrix, the model was fitted on a table: pass a table with its columns"
@@ -73,6 +75,8 @@ def embed_source(
 ) -> int:
     """Write the fair coordinates of all rows of a source to a file; return how many rows.
 
+    Noise depends on the ids of the rows if the source has them, see `open_source`.
+
     Parameters
     ----------
     model : FairSubspace or ChannelSubspaces
@@ -86,7 +90,7 @@ def embed_source(
         Called with (rows done, rows in all or None) after every block.
     """
     names = [f"component_{j}" for j in range(model.n_components)]
-    return _write(partial(model.embed, dither=dither, key=key), source, path, names, progress)
+    return _write(model, model.embed, dither, key, source, path, names, progress)
 
 
 def erase_source(
@@ -100,22 +104,28 @@ def erase_source(
 ) -> int:
     """Write all rows of a source without their unfair part to a file; parameters as in `embed_source`."""
     names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]
-    return _write(partial(model.erase, dither=dither, key=key), source, path, names, progress)
+    return _write(model, model.erase, dither, key, source, path, names, progress)
 
 
 def _write(
-    apply: Callable[[Any], FloatArray],
+    model: Model,
+    apply: Callable[..., FloatArray],
+    dither: float | None,
+    key: DitherKey,
     source: BlockSource,
     path: PathLike,
     names: Sequence[str],
     progress: Progress | None,
 ) -> int:
     done = 0
+    share = model.dither if dither is None else dither
     if (origin := getattr(source, "path", None)) is not None:
         check_apart(path, [origin])
     with open_sink(path, names) as write:
         for block in source:
-            write(apply(block.X))
+            if done == 0 and dither is None:
+                warn_of_unused(share, key, block.ids)
+            write(apply(block.X, dither=share, key=key, ids=block.ids))
             done += block.n_rows
             if progress is not None:
                 progress(done, source.n_rows)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar, overload
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from fairstream.data import open_source
@@ -50,6 +49,7 @@ def fit_source(
     checkpoint: PathLike | None = None,
     every: int | None = None,
     resume: bool = False,
+    with_sample: bool = False,
     progress: Progress | None = None,
     **parameters: Any,
 ) -> FairEstimator:
@@ -85,6 +85,9 @@ def fit_source(
         block size, thread count and BLAS the result is bit for bit that of an uninterrupted fit; otherwise a
         FairstreamWarning says what differs. On a cluster the first rows and the lengths of the partitions
         are compared, and nothing is read again.
+    with_sample : bool
+        Let checkpoints hold the rows that `sample` and `guard` keep, which a fit with them needs to be
+        resumed: the folder then holds row-level data, also after the fit.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block or, on a cluster, after every window of
         16 partitions or every power step.
@@ -107,8 +110,9 @@ def fit_source(
     """
     if estimator is not None and parameters:
         raise ValueError(f"estimator and {next(iter(parameters))} are both given: set it on the estimator")
-    if checkpoint is None and (resume or every is not None):
-        raise ValueError(f"{'resume' if resume else 'every'} is given without checkpoint: name a folder")
+    if checkpoint is None and (resume or with_sample or every is not None):
+        given = "resume" if resume else "with_sample" if with_sample else "every"
+        raise ValueError(f"{given} is given without checkpoint: name a folder")
     if every is not None and every < 1:
         raise ValueError(f"every is {every}: give a positive number of rows between checkpoints")
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
@@ -125,11 +129,12 @@ def fit_source(
         raise ValueError(
             f"partition_rows={partition_rows} is for a cluster: pass client too, or leave it out"
         )
-    if checkpoint is not None and (settings["guard"] or settings["sample"]):
+    if checkpoint is not None and not with_sample and (settings["guard"] or settings["sample"]):
         raise ValueError(
-            "a checkpoint would hold the rows that guard and sample keep: leave it out, or both of them"
+            "a checkpoint would hold the rows that guard and sample keep: pass with_sample=True to let it "
+            "hold this row-level data, or leave checkpoint out"
         )
-    keeper = None if checkpoint is None else Keeper(checkpoint, estimator, every)
+    keeper = None if checkpoint is None else Keeper(checkpoint, estimator, every, with_sample=with_sample)
     with nullcontext() if keeper is None else keeper.locked():
         refuse_occupied(checkpoint, resume)
         if on_cluster:
@@ -142,8 +147,7 @@ def fit_source(
             estimator.check_source(source)
             source = estimator.with_intersections(source)
             if keeper is None:
-                with_target = bool(settings["keep_target"])
-                learner = _learned(source, estimator.new_learner, progress, with_target=with_target)
+                learner = _learned(source, estimator.new_learner, progress, estimator.kept_target)
             elif reads_whole_steps(settings):
                 learner = _steps_with_checkpoints(source, estimator, keeper, progress)
             else:
@@ -188,18 +192,11 @@ def collect_moments(
     return _learned(source, new_learner, progress).moments
 
 
-def _numbers(target: Any, wanted: bool) -> Any:
-    """Return the target of a block as numbers, None unless it is wanted."""
-    if not wanted or target is None:
-        return None
-    values = np.asarray(target)
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"the target has dtype {values.dtype}, keep_target needs numbers: write 0 and 1")
-    return values.astype(np.float64)
-
-
 def _learned(
-    source: BlockSource, new_learner: NewLearner, progress: Progress | None, *, with_target: bool = False
+    source: BlockSource,
+    new_learner: NewLearner,
+    progress: Progress | None,
+    kept_target: Callable[[Any], Any] | None = None,
 ) -> Learner:
     """Return what a new learner has learned from as many passes over the source as it wants."""
     learner: Learner | None = None
@@ -208,7 +205,8 @@ def _learned(
         rows = 0
         for block, rows in _counted(source):
             learner = learner or _started(source, new_learner, block)
-            learner.update(block.X, block.groups or None, block.weights, _numbers(block.target, with_target))
+            target = None if kept_target is None else kept_target(block.target)
+            learner.update(block.X, block.groups or None, block.weights, target)
             if progress is not None:
                 progress(done + rows, source.n_rows and source.n_rows * learner.passes)
         if learner is None:
@@ -237,7 +235,8 @@ def _learned_with_checkpoints(
         rows = standing.rows
         for block, rows in blocks:
             learner = learner or _started(source, estimator.new_learner, block)
-            learner.update(block.X, block.groups or None, block.weights)
+            target = estimator.kept_target(block.target)
+            learner.update(block.X, block.groups or None, block.weights, target)
             digest.update(block)
             if learner.is_settled:  # else a file would change what comes later: the rows since are read again
                 standing.reach(learner.copy(), rows, digest.to_json())

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from fairstream.data.alignment import paired
 from fairstream.data.blocks import Matrix
 from fairstream.data.given import Given
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
 from fairstream.linalg import FloatArray
-from fairstream.subspace.dither import DitherKey
+from fairstream.subspace.dither import DitherKey, part_key, warn_of_unused
 from fairstream.subspace.model import FairSubspace, check_finite, checked_matrix
 
 
@@ -162,6 +162,16 @@ class ChannelSubspaces(Storable):
         """How it was obtained; the same for all channels."""
         return {**self.channels[0].parameters, "n_channels": self.n_channels}
 
+    @property
+    def dither(self) -> float:
+        """The noise that the model is meant to be used with, as a share of each score's deviation."""
+        return self.channels[0].dither
+
+    @property
+    def ids(self) -> bool | str:
+        """Whether noise depends on whose row it is: True, or the name of the column that says so."""
+        return self.channels[0].ids
+
     def residual_mean_gaps(self) -> tuple[dict[str, float], ...]:
         """Return |V'f| / |f| of each channel: what is left of the gap f between group means, per attribute.
 
@@ -181,25 +191,39 @@ class ChannelSubspaces(Storable):
     # Using ------------------------------------------------------------------------------------------
 
     def embed(
-        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+        self,
+        X: Matrix,
+        *,
+        axis: int | None = None,
+        dither: float | None = None,
+        key: DitherKey = None,
+        ids: ArrayLike | None = None,
     ) -> Any:
         """Return the fair coordinates, n x (k of all channels), channel after channel.
 
         Parameters and the kind of what is returned as in `FairSubspace.embed`.
         """
-        verb, given = partial(FairSubspace.embed, dither=dither, key=key), Given(X, axis)
-        Z = self._by_channel(given.rows, verb, self.n_components, self.component_slices)
+        given, noise = Given(X, axis), self._noise(dither, key, paired(ids, X, "ids"))
+        Z = self._by_channel(given.rows, FairSubspace.embed, noise, self.n_components, self.component_slices)
         return given.back(Z, [f"component_{j}" for j in range(self.n_components)])
 
     def erase(
-        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+        self,
+        X: Matrix,
+        *,
+        axis: int | None = None,
+        dither: float | None = None,
+        key: DitherKey = None,
+        ids: ArrayLike | None = None,
     ) -> Any:
         """Return X, n x d, every channel without its part in its own unfair subspace.
 
         Parameters and the kind of what is returned as in `FairSubspace.erase`.
         """
-        verb, given = partial(FairSubspace.erase, dither=dither, key=key), Given(X, axis)
-        return given.back(self._by_channel(given.rows, verb, self.n_features, self.channel_slices))
+        given, noise = Given(X, axis), self._noise(dither, key, paired(ids, X, "ids"))
+        return given.back(
+            self._by_channel(given.rows, FairSubspace.erase, noise, self.n_features, self.channel_slices)
+        )
 
     def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
         """Return the rows, n x d, that the coordinates stand for, as the kind that Z is."""
@@ -216,20 +240,35 @@ class ChannelSubspaces(Storable):
         assert rows is not None
         return given.back(rows, [f"feature_{j}" for j in range(self.n_features)])
 
+    def _noise(
+        self, dither: float | None, key: DitherKey, ids: ArrayLike | None
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the options of noise for each channel; with ids each has a key of its own."""
+        share = self.dither if dither is None else dither
+        if dither is None:
+            warn_of_unused(share, key, ids)
+        keys = [key] * self.n_channels
+        if ids is not None and share and self.n_channels > 1:
+            keys = [part_key(key, number) for number in range(self.n_channels)]
+        return tuple({"dither": share, "key": of, "ids": ids} for of in keys)
+
     def _by_channel(
         self,
         X: Matrix,
-        verb: Callable[[FairSubspace, Matrix], FloatArray],
+        verb: Callable[..., FloatArray],
+        noise: Sequence[Mapping[str, Any]],
         width: int,
         places: tuple[slice, ...],
     ) -> FloatArray:
         """Apply a verb of every channel's subspace to its columns, one channel at a time."""
         X = checked_matrix(X, self.n_features)
         if self.n_channels == 1:
-            return verb(self.channels[0], X)
+            return verb(self.channels[0], X, **noise[0])
         result: FloatArray | None = None
-        for channel, columns, place in zip(self.channels, self.channel_slices, places, strict=True):
-            part = verb(channel, X[:, columns])
+        for channel, columns, place, options in zip(
+            self.channels, self.channel_slices, places, noise, strict=True
+        ):
+            part = verb(channel, X[:, columns], **options)
             result = np.empty((X.shape[0], width), dtype=part.dtype) if result is None else result
             result[:, place] = part
         assert result is not None

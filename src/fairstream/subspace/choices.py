@@ -11,9 +11,11 @@ import numpy as np
 from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.subspace.dither import check_dither
 
-NUnfair: TypeAlias = int | Mapping[str, int]
+NUnfair: TypeAlias = int | str | Mapping[str, int]
 Screen: TypeAlias = int | float | Sequence[str] | None
 
+AUTO = "auto"
+MOST_AUTO = 10  # directions of each gap that "auto" nulls at most
 CONSTRAINTS = ("none", "mean", "covariance", "all")
 DIRECTIONS = ("absolute", "relative")
 
@@ -28,8 +30,12 @@ class Choices:
         k: how many directions to keep. A share, above 0 and below 1, keeps as few as hold more than this
         share of the variance that is available, that outside the nulled directions and screened columns.
         None keeps as many as the constraint leaves.
-    n_unfair : int or dict of str to int
-        m: how many directions of each second-moment gap to null, for all attributes or per attribute.
+    n_unfair : int, dict of str to int, or "auto"
+        m: how many directions of each second-moment gap to null, for all attributes or per attribute. "auto"
+        nulls those whose eigenvalue exceeds what chance shows between two groups of normal rows, see
+        `fairstream.subspace.noise_floor`: for each attribute as many as its gap with the most such directions
+        has, at most 10, and no more than leave room for the components (at least 1 if the constraint is
+        "covariance"). Columns with heavier tails than normal ones show more of them than there are.
     constraint : {"all", "mean", "covariance", "none"}
         Null the mean gaps, the leading directions of the second-moment gaps, both, or nothing.
     directions : {"absolute", "relative"}
@@ -50,6 +56,9 @@ class Choices:
     dither : float
         Share of each score's deviation that keyed noise adds whenever rows are embedded. A guard reckons with
         it.
+    ids : bool or str
+        Noise depends on whose row it is, not on its values: True, or the name of the column that says whose.
+        Rows are then embedded with ids only.
     whiten : bool
         Divide every coordinate by its deviation.
 
@@ -72,6 +81,7 @@ class Choices:
     keep_target: float = 0.0
     guard_seed: int = 0
     dither: float = 0.0
+    ids: bool | str = False
     whiten: bool = False
 
     def __post_init__(self) -> None:
@@ -83,9 +93,9 @@ class Choices:
                 f"n_components={k!r}: give a whole number from 1, a share of the variance between 0 and 1, "
                 "or None"
             )
-        numbers = [*m.values()] if isinstance(m, Mapping) else [m]
+        numbers = [*m.values()] if isinstance(m, Mapping) else [MOST_AUTO if m == AUTO else m]
         if not numbers or not all(map(is_count, numbers)):
-            raise ValueError(f"n_unfair={m!r}: give a whole number from 0, or one per attribute")
+            raise ValueError(f'n_unfair={m!r}: give a whole number from 0, one per attribute, or "auto"')
         if self.constraint == "covariance" and not any(numbers):
             raise ValueError(
                 f'n_unfair={m} with constraint="covariance" nulls nothing: use constraint="none"'
@@ -105,10 +115,14 @@ class Choices:
         check_dither(self.dither)
         if not is_count(self.guard_seed):
             raise ValueError(f"guard_seed={self.guard_seed!r}: give a whole number from 0")
+        if not isinstance(self.ids, bool | str) or self.ids == "":
+            raise ValueError(f"ids={self.ids!r}: give True, False or the name of a column")
         if not isinstance(self.whiten, bool | np.bool_):
             raise ValueError(f"whiten={self.whiten!r}: give True or False")
         # Plain numbers, as files hold them.
-        plain = {str(name): int(number) for name, number in m.items()} if isinstance(m, Mapping) else int(m)
+        plain: Any = m if m == AUTO else int(numbers[0])
+        if isinstance(m, Mapping):
+            plain = {str(name): int(number) for name, number in m.items()}
         object.__setattr__(self, "n_unfair", plain)
         object.__setattr__(self, "min_group_size", int(size))
         object.__setattr__(self, "whiten", bool(self.whiten))
@@ -133,10 +147,12 @@ class Choices:
         return self.constraint in ("covariance", "all")
 
     def unfair_directions(self, attribute: str) -> int:
-        """Return m of an attribute: the directions to null of each of its second-moment gaps."""
+        """Return m of an attribute: the directions to null of each of its second-moment gaps, at most."""
         if not self.nulls_second_moments:
             return 0
-        return self.n_unfair.get(attribute, 0) if isinstance(self.n_unfair, Mapping) else self.n_unfair
+        if isinstance(self.n_unfair, Mapping):
+            return self.n_unfair.get(attribute, 0)
+        return MOST_AUTO if isinstance(self.n_unfair, str) else self.n_unfair
 
     def most_directions(self, attribute: str, n_groups: int) -> int:
         """Return how many directions an attribute with this number of groups takes at most.

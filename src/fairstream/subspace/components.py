@@ -27,6 +27,7 @@ from fairstream.subspace.unfair import (
     GapEigenpairs,
     basis_for,
     directions_taken,
+    settled,
     small_group_directions,
     warn_of_small_groups,
 )
@@ -165,7 +166,8 @@ def solve(
 ) -> FairSubspace:
     """Return the fair subspace that one summary holds for these choices; no pass over data.
 
-    Parameters are those of `unfair_basis` and `fair_components`, and the other fields of `Choices`. Groups of
+    Parameters are those of `unfair_basis` and `fair_components`, and the other fields of `Choices`. What
+    n_unfair="auto" came to is in the `parameters` of the result. Groups of
     fewer rows than `min_group_size` are compared, with a `FairstreamWarning`, and a file of the result leaves
     their means out.
 
@@ -188,6 +190,7 @@ class Solution:
     U: FloatArray
     V: FloatArray
     variances: FloatArray
+    choices: Choices
     n_screened: int = 0
     guarded: GuardResult | None = None
 
@@ -214,6 +217,7 @@ def solution_for(
     kept = np.setdiff1d(np.arange(moments.n_features), screened)
     within = moments.selected(kept) if screened.size else moments
     with lapack_threads(len(kept)):
+        choices = settled(within, choices)
         U = basis_for(within, choices, eigenpairs)
         # Before the components: if no room is left for them, small groups may be why.
         warn_of_small_groups(moments.group_counts, choices, U.shape[1])
@@ -238,7 +242,7 @@ def solution_for(
         axes = np.zeros((moments.n_features, screened.size), dtype=U.dtype)
         axes[screened, np.arange(screened.size)] = 1
         U = np.hstack([axes, U])
-    return Solution(U, V, variances, int(screened.size), guarded)
+    return Solution(U, V, variances, choices, int(screened.size), guarded)
 
 
 def _spread(A: FloatArray, kept: NDArray[np.intp], n_features: int) -> FloatArray:
@@ -272,7 +276,7 @@ def subspace_for(
             "repetition, so weights should sum to about the number of rows"
         )
     found = solution_for(moments, choices, progress=progress)
-    U, V, variances = found.U, found.V, found.variances
+    U, V, variances, choices = found.U, found.V, found.variances, found.choices
     counts = moments.group_counts
     _warn_of_scales(moments, U, variances)
     _warn_of_losses(moments, variances)

@@ -18,6 +18,7 @@ from scipy.special import ndtri
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import row_fingerprints
+from fairstream.data.identities import checked_ids
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray
 
@@ -67,34 +68,73 @@ def check_dither(dither: object) -> None:
         raise ValueError(f"dither={dither!r}: give a share of each score's deviation from 0, such as 0.3")
 
 
-def dithering(X: Matrix, deviations: FloatArray, key: DitherKey = None) -> FloatArray:
-    """Return noise (n, k) of these deviations for the rows of X."""
-    noise: FloatArray = keyed_noise(X, len(deviations), dither_key(key)) * deviations
+def dithering(
+    X: Matrix, deviations: FloatArray, key: DitherKey = None, ids: ArrayLike | None = None
+) -> FloatArray:
+    """Return noise (n, k) of these deviations for the rows of X, or for the people whose rows they are."""
+    if ids is not None:
+        warn_of_shared_identities(ids, X)
+    rows = X if ids is None else identities(ids, X.shape[0])
+    noise: FloatArray = keyed_noise(rows, len(deviations), dither_key(key)) * deviations
     return noise
 
 
+def check_ids_given(asked: bool | str, dither: float, ids: object) -> None:
+    """Refuse to add noise without ids if the model was chosen for noise that depends on them."""
+    if not asked or not dither or ids is not None:
+        return
+    frame = f", a frame with the column {asked!r}" if isinstance(asked, str) else ""
+    raise ValueError(
+        "the noise of this model depends on whose row it is, and no ids are given: pass ids, one whole "
+        f"number or text per row{frame}, or dither=0 to add no noise"
+    )
+
+
+def warn_of_unused(dither: float, key: DitherKey, ids: object) -> None:
+    """Warn if a key or ids are given, and no noise is added that would depend on them."""
+    given = [name for name, value in (("a key", key), ("ids", ids)) if value is not None]
+    if given and not dither:
+        warnings.warn(
+            f"{' and '.join(given)} given, and the model adds no noise: set dither, or leave them out",
+            FairstreamWarning,
+            stacklevel=4,
+        )
+
+
+def part_key(key: DitherKey, part: int) -> bytes:
+    """Return a key of its own for one of several parts of a row.
+
+    With one key, an id would get the same noise in every part, and differences of parts would have none.
+    """
+    return hashlib.blake2b(
+        dither_key(key), salt=part.to_bytes(16, "little"), person=b"fairstream part"
+    ).digest()
+
+
 def identities(ids: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    """Return whole numbers that say whose rows these are as rows of one column, for `dithering`.
+    """Return ids as rows of numbers, the same for the same id however many there are, for `dithering`.
 
     Examples
     --------
-    >>> identities([7, 8], 2).tolist()
-    [[7.0], [8.0]]
+    >>> identities([7, -8], 2).tolist()
+    [[7.0, 0.0], [-8.0, 0.0]]
+    >>> identities(["a", "b"], 2).tolist()
+    [[-1.0, 97.0], [-1.0, 98.0]]
     """
-    numbers = np.asarray(ids)
-    if numbers.shape != (n_rows,) or numbers.dtype.kind not in "iu":
-        raise ValueError(
-            f"ids has shape {numbers.shape} and type {numbers.dtype}, X has {n_rows} rows: pass one whole "
-            "number per row"
-        )
-    if numbers.size and max(abs(int(numbers.min())), int(numbers.max())) >= 2**53:
-        raise ValueError("ids has numbers from 2**53 on, which would be confused: number the people anew")
-    return numbers.astype(np.float64)[:, None]
+    values = checked_ids(ids, n_rows)
+    if values.dtype.kind == "U":
+        points = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="))).view(np.uint32)
+        # Zeros do not count in a fingerprint, so the length of the longest text does not either.
+        letters = points.reshape(n_rows, values.dtype.itemsize // 4)
+        return np.column_stack([np.full(n_rows, -1.0), letters.astype(np.float64)])
+    size, sign = np.abs(values).astype(np.uint64), np.where(values < 0, -1.0, 1.0)
+    low, high = size & np.uint64(2**53 - 1), size >> np.uint64(53)
+    return np.column_stack([sign * low, sign * high]) + 0.0  # no -0
 
 
-def warn_of_shared_identities(numbers: NDArray[np.float64], X: Matrix) -> None:
-    """Warn if different rows have the same number: they would get the same noise, which can be taken off."""
-    values, whose = np.unique(numbers[:, 0], return_inverse=True)
+def warn_of_shared_identities(ids: ArrayLike, X: Matrix) -> None:
+    """Warn if different rows have the same id: they would get the same noise, which can be taken off."""
+    values, whose = np.unique(checked_ids(ids, X.shape[0]), return_inverse=True)
     if len(values) == len(whose):
         return
     fingerprints = row_fingerprints(X)
@@ -104,7 +144,7 @@ def warn_of_shared_identities(numbers: NDArray[np.float64], X: Matrix) -> None:
             f"ids gives {len(whose):,} rows {len(values):,} numbers, and different rows the same one: they "
             "get the same noise, so that differences between them have none; number every person",
             FairstreamWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

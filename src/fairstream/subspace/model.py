@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fairstream.data.blocks import Matrix
 from fairstream.data.given import Given
 from fairstream.data.groups import label_order
+from fairstream.data.identities import take_ids
 from fairstream.data.matrices import check_matrix
 from fairstream.data.row_marks import checked_marks
 from fairstream.data.schema import Schema
@@ -38,9 +39,9 @@ from fairstream.linalg import FloatArray, is_finite
 from fairstream.subspace.dither import (
     DitherKey,
     check_dither,
+    check_ids_given,
     dithering,
-    identities,
-    warn_of_shared_identities,
+    warn_of_unused,
 )
 from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
 
@@ -157,6 +158,11 @@ class FairSubspace(Storable):
         return float(self.parameters.get("dither") or 0.0)
 
     @property
+    def ids(self) -> bool | str:
+        """Whether noise depends on whose row it is: True, or the name of the column that says so."""
+        return self.parameters.get("ids") or False
+
+    @property
     def is_whitened(self) -> bool:
         """Whether `embed` divides every coordinate by its deviation."""
         return bool(self.parameters.get("whiten"))
@@ -193,16 +199,19 @@ class FairSubspace(Storable):
         key : bytes or path, optional
             Secret key of the noise, or a file that holds it; by default the environment variable
             FAIRSTREAM_DITHER_KEY.
-        ids : array (n,) of whole numbers, optional
-            Whose rows these are. Noise then depends on the number instead of the row's values: two people
-            with equal rows get different noise, so that knowing one tells nothing of the other, and the same
-            person gets the same noise in every table.
+        ids : array (n,) of whole numbers or text, optional
+            Whose rows these are. Noise then depends on the id instead of the row's values: two people with
+            equal rows get different noise, so that knowing one tells nothing of the other, and the same
+            person gets the same noise in every table. A Series is paired with a frame by its index. A model
+            made for ids refuses to add noise without them; one that knows the name of their column takes it
+            out of a frame.
 
         Returns
         -------
         array, frame or tensor
             The kind that X is. Float32 and float64 keep their type, and so do all floats of a tensor.
         """
+        X, ids = take_ids(X, ids, self.ids)
         given = Given(X, axis)
         return given.back(self._embedded(given.rows, dither, key, ids), self.component_names)
 
@@ -213,7 +222,13 @@ class FairSubspace(Storable):
         return given.back(self._reconstructed(given.rows), names)
 
     def erase(
-        self, X: Matrix, *, axis: int | None = None, dither: float | None = None, key: DitherKey = None
+        self,
+        X: Matrix,
+        *,
+        axis: int | None = None,
+        dither: float | None = None,
+        key: DitherKey = None,
+        ids: ArrayLike | None = None,
     ) -> Any:
         """Return X without its unfair part, (X - mean)(I - UU') + mean, n x d.
 
@@ -221,6 +236,7 @@ class FairSubspace(Storable):
         the root of the mean variance of a feature. A guarded model hides groups in its k scores only, so it
         returns the rows that these stand for, with a warning.
         """
+        X, ids = take_ids(X, ids, self.ids)
         given = Given(X, axis)
         if self.is_guarded:
             warnings.warn(
@@ -229,29 +245,32 @@ class FairSubspace(Storable):
                 FairstreamWarning,
                 stacklevel=2,
             )
-            return given.back(self._reconstructed(self._embedded(given.rows, dither, key)))
-        return given.back(self._erased(given.rows, dither, key))
+            return given.back(self._reconstructed(self._embedded(given.rows, dither, key, ids)))
+        return given.back(self._erased(given.rows, dither, key, ids))
 
     @property
     def component_names(self) -> tuple[str, ...]:
         """Names of the columns of an embedding."""
         return tuple(f"component_{j}" for j in range(self.n_components))
 
-    def _embedded(
-        self, X: Matrix, dither: float | None, key: DitherKey, ids: ArrayLike | None = None
-    ) -> FloatArray:
-        dither = self.dither if dither is None else dither
-        check_dither(dither)
+    def _share(self, dither: float | None, key: DitherKey, ids: ArrayLike | None) -> float:
+        """Return the share of noise to add, after checking that it can be added."""
+        share = self.dither if dither is None else dither
+        check_dither(share)
+        if dither is None:
+            warn_of_unused(share, key, ids)
+        check_ids_given(self.ids, share, ids)
+        return share
+
+    def _embedded(self, X: Matrix, dither: float | None, key: DitherKey, ids: ArrayLike | None) -> FloatArray:
+        dither = self._share(dither, key, ids)
         X, V = self._checked(X), self.components.T
         if sp.issparse(X):
             Z = np.asarray(X @ V) - self.mean @ V
         else:
             Z = _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
         if dither:
-            rows = X if ids is None else identities(ids, X.shape[0])
-            if ids is not None:
-                warn_of_shared_identities(rows, X)
-            Z += dithering(rows, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
+            Z += dithering(X, dither * np.sqrt(self.explained_variance), key, ids).astype(Z.dtype)
         if self.is_whitened:
             Z /= self.scale.astype(Z.dtype)
         return Z
@@ -262,9 +281,8 @@ class FairSubspace(Storable):
         rows: FloatArray = (Z * self.scale if self.is_whitened else Z) @ self.components + self.mean
         return rows
 
-    def _erased(self, X: Matrix, dither: float | None, key: DitherKey) -> FloatArray:
-        dither = self.dither if dither is None else dither
-        check_dither(dither)
+    def _erased(self, X: Matrix, dither: float | None, key: DitherKey, ids: ArrayLike | None) -> FloatArray:
+        dither = self._share(dither, key, ids)
         X, U = self._checked(X), self.unfair_basis.T
         if sp.issparse(X):
             erased: FloatArray = X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
@@ -277,7 +295,8 @@ class FairSubspace(Storable):
             )
         if dither:
             deviation = np.sqrt(self.total_variance / self.n_features)
-            erased += dithering(X, np.full(self.n_features, dither * deviation), key).astype(erased.dtype)
+            noise = dithering(X, np.full(self.n_features, dither * deviation), key, ids)
+            erased += noise.astype(erased.dtype)
         return erased
 
     # As a Gaussian model ----------------------------------------------------------------------------

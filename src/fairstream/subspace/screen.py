@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.data.schema import Schema
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Screen
@@ -85,8 +86,32 @@ def screened_features(moments: GroupMoments, screen: Screen) -> NDArray[np.intp]
 
 
 def _named(moments: GroupMoments, variables: dict[str, slice], names: Sequence[str]) -> list[slice]:
-    features = {name: slice(j, j + 1) for j, name in enumerate(moments.feature_names or ())}
-    known = features | variables
+    return _slices_of(moments.feature_names, variables, names)
+
+
+def named_features(schema: Schema, names: Sequence[str]) -> NDArray[np.intp]:
+    """Return the features that names of variables or of features stand for, in ascending order; no moments.
+
+    Examples
+    --------
+    >>> named_features(Schema(("age", "sex", "hours")), ["hours", "sex"])
+    array([1, 2])
+    """
+    variables = schema.variables()
+    if not variables:
+        raise ValueError(f"screen={[*names]} names columns, the rows have no names: pass a frame or a table")
+    every = np.arange(max(of.stop for of in variables.values()))
+    chosen = _slices_of(schema.feature_names, variables, names)
+    features: NDArray[np.intp] = np.unique(np.concatenate([every[of] for of in chosen]))
+    if len(features) == len(every):
+        raise ValueError(f"screen={[*names]} leaves out all {len(every)} features: name fewer")
+    return features
+
+
+def _slices_of(
+    feature_names: Sequence[str] | None, variables: dict[str, slice], names: Sequence[str]
+) -> list[slice]:
+    known = {name: slice(j, j + 1) for j, name in enumerate(feature_names or ())} | variables
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import scipy.linalg
@@ -18,10 +19,12 @@ from fairstream.linalg import FloatArray, fix_signs, lapack, orthonormalise, top
 from fairstream.linalg.eigen import leading_outside
 from fairstream.linalg.symmetric import SymmetricOperator
 from fairstream.moments import GroupMoments
-from fairstream.subspace.choices import Choices, NUnfair, is_count
+from fairstream.subspace.choices import AUTO, MOST_AUTO, Choices, NUnfair, is_count
+from fairstream.subspace.noise_floor import noise_floor
 
 GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
 
+SPECTRUM = 256  # leading variances that a noise floor is reckoned with one by one
 RIDGE = 1e-3  # share of the window's mean variance added to both sides of a ratio
 
 
@@ -40,8 +43,9 @@ def unfair_basis(
     ----------
     moments : GroupMoments
         What one pass left.
-    n_unfair : int or dict of str to int
-        m: how many directions of each second-moment gap to null, for all attributes or per attribute.
+    n_unfair : int, dict of str to int, or "auto"
+        m: how many directions of each second-moment gap to null, for all attributes or per attribute;
+        "auto" as in `Choices`.
     constraint : {"all", "mean", "covariance", "none"}
         Null the mean gaps, the leading directions of the second-moment gaps, both, or nothing.
     directions : {"absolute", "relative"}
@@ -80,10 +84,8 @@ def basis_for(moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs
     d = moments.n_features
     if choices.constraint == "none":
         return np.zeros((d, 0), dtype=moments.dtype)
-    if not moments.groups:
-        raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
-    moments.check_sound()
-    _check_total_variance(moments)
+    _check_comparable(moments)
+    choices = settled(moments, choices)
     mean_columns = _mean_columns(moments) if choices.nulls_means else np.zeros((d, 0))
     if not choices.nulls_second_moments:
         return fix_signs(orthonormalise(mean_columns))
@@ -94,6 +96,50 @@ def basis_for(moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs
     else:
         columns = _relative_columns(moments, wanted, mean_columns, choices.n_components)
     return fix_signs(orthonormalise(np.hstack([mean_columns, *columns])))
+
+
+def settled(moments: GroupMoments, choices: Choices) -> Choices:
+    """Return the choices with a number for every attribute in place of n_unfair="auto"; others as they are.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sex = np.arange(4000) % 2
+    >>> X = rng.normal(size=(4000, 8))
+    >>> X[sex == 1, :3] *= 2
+    >>> settled(GroupMoments(8).update(X, {"sex": sex}), Choices(2, "auto")).n_unfair
+    {'sex': 3}
+    """
+    if choices.n_unfair != AUTO or not choices.nulls_second_moments:
+        return choices
+    _check_comparable(moments)
+    pairs, k = moments.comparisons(), choices.n_components
+    means = replace(choices, constraint="mean", n_unfair=0)
+    taken = sum(directions_taken(moments, means).values()) if choices.nulls_means else 0
+    room = moments.n_features - taken - (k if is_count(k, least=1) else 1)
+    most = max(min(MOST_AUTO, room // len(pairs)), 0)
+    variances, counts = _spectrum(moments), moments.group_counts
+    found = dict.fromkeys(moments.groups, int(choices.constraint == "covariance"))
+    for (name, group), (values, _) in gap_eigenpairs(moments, dict.fromkeys(found, most)).items():
+        inside = counts[name][group]
+        floor = noise_floor(variances, inside, sum(counts[name].values()) - inside)
+        found[name] = max(found[name], int((np.abs(values) > floor).sum()))
+    return replace(choices, n_unfair=found)
+
+
+def _spectrum(moments: GroupMoments) -> FloatArray:
+    """Return the variances of all principal axes; the weakest are told by their mean only."""
+    covariance, d = moments.covariance(), moments.n_features
+    leading, _ = top_eigenpairs(covariance, min(d, len(covariance.core), SPECTRUM))
+    rest = max(moments.total_variance - float(leading.sum()), 0.0) / max(d - len(leading), 1)
+    return np.concatenate([leading, np.full(d - len(leading), rest)])
+
+
+def _check_comparable(moments: GroupMoments) -> None:
+    if not moments.groups:
+        raise ValueError('no sensitive attribute was seen: pass sensitive_features, or constraint="none"')
+    moments.check_sound()
+    _check_total_variance(moments)
 
 
 def _check_total_variance(moments: GroupMoments) -> None:

@@ -58,7 +58,7 @@ def embedding_moments(
             for label, total in zip(column.labels, sums, strict=True):
                 squares[name, label] = squares.get((name, label), 0.0) + float(total)
         for subject in subjects:
-            Z = subject.embed(X)
+            Z = subject.embed(X, block.ids)
             if subject.name not in embedded:
                 embedded[subject.name] = GroupMoments(Z.shape[1])
             embedded[subject.name].update(Z, columns)
@@ -80,7 +80,7 @@ class EmbeddedRows:
 
 def embedded_rows(
     blocks: Iterable[Block],
-    embed: Callable[[Any], FloatArray],
+    embed: Callable[..., FloatArray],
     groups: Mapping[str, tuple[Hashable, ...]],
 ) -> EmbeddedRows:
     """Embed blocks of rows and hold them all."""
@@ -90,7 +90,7 @@ def embedded_rows(
     for block in blocks:
         if block.n_rows == 0:
             continue
-        Z.append(embed(dense(block.X)))
+        Z.append(embed(dense(block.X), block.ids))
         for name, labels in groups.items():
             known = block.groups.get(name)
             unknown = np.full(block.n_rows, -1, dtype=np.intp)

@@ -241,7 +241,7 @@ def _discrepancy(
     inside = codes[known] == setting.kept[attribute].index(label)
     if min(inside.sum(), (~inside).sum()) < LEAST_ROWS or not bandwidth > 0:
         return None
-    Z = subject.embed(setting.survey.sample.X[chosen[known]])
+    Z = subject.embed_block(setting.survey.sample.take(chosen[known]))
     n_permutations, seed = setting.options["n_permutations"], setting.options["random_state"]
     return discrepancy(Z, inside, bandwidth, n_permutations=n_permutations, seed=seed)
 

@@ -88,7 +88,7 @@ def model_report(
     rows = attacked.embedded(subject, setting)
     kept = KeptVariance(found.moments, setting.embedded, setting.kept)
     kept_share, control_share = kept.explained(subject), kept.explained(control)
-    Z = subject.embed(found.sample.X)
+    Z = subject.embed_block(found.sample)
     maps = [views.embedding_map(Z, name, setting.codes[name], setting.names(name)) for name in setting.kept]
     leaks = tuple(
         leak_result(name, subject, control, rows, bandwidth, setting, tick)
@@ -188,11 +188,11 @@ def _floors(attribute: str, rows: EmbeddedRows, scores: TargetScores | None, set
 def _as_they_are(sample: Block) -> Any:
     X = np.asarray(sample.X, dtype=float)
     if X.shape[1] <= RAW_FEATURES:
-        return lambda rows: np.asarray(rows, dtype=float)
+        return lambda rows, ids=None: np.asarray(rows, dtype=float)
     mean = X.mean(axis=0)
     _, _, directions = lapack(np.linalg.svd, X - mean, full_matrices=False)
     leading = directions[:RAW_FEATURES].T
-    return lambda rows: (np.asarray(rows, dtype=float) - mean) @ leading
+    return lambda rows, ids=None: (np.asarray(rows, dtype=float) - mean) @ leading
 
 
 def paper_bandwidth(control: Subject, setting: Setting) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.auditing.rows import open_rows
-from fairstream.data.blocks import Block, take_rows
+from fairstream.data.blocks import Block
 from fairstream.data.fingerprints import scrambled
 from fairstream.data.groups import UNKNOWN, GroupColumn, Groups
 from fairstream.data.schema import Schema
@@ -61,13 +61,18 @@ class Division:
         return shared
 
 
-def divided(data: Any, sensitive_features: Any, y: Any, sample: int) -> Division:
-    """Read the rows once and return them divided; moments and fitted estimators have their sample divided."""
+def divided(
+    data: Any, sensitive_features: Any, y: Any, sample: int, id_column: bool | str = False
+) -> Division:
+    """Read the rows once and return them divided; moments and fitted estimators have their sample divided.
+
+    A column of ids is no feature.
+    """
     if isinstance(data, FairStreamingPCA):
         data = data.moments_
     if isinstance(data, GroupMoments):
         return _divided_sample(data)
-    source = open_rows(data, sensitive_features, y)
+    source = open_rows(data, sensitive_features, y, id_column=id_column)
     moments: GroupMoments | None = None
     parts = {name: RowSample(sample) for name in PARTS if name != "fit"}
     numbers, start = _TargetNumbers(), 0
@@ -126,8 +131,7 @@ def _parts_of(block: Block, place: NDArray[np.intp]) -> Iterator[tuple[str, Bloc
     for number, name in enumerate(PARTS):
         rows = np.flatnonzero(place == number)
         if rows.size:
-            target = None if block.target is None else np.asarray(block.target)[rows]
-            yield name, Block(block.X[rows], take_rows(block.groups, rows), target)
+            yield name, block.take(rows)
 
 
 def _unknown(groups: Groups) -> dict[str, GroupColumn]:

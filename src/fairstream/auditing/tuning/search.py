@@ -57,7 +57,7 @@ def tune(
     sample: int = SAMPLE_ROWS,
     confidence: float = 0.95,
     attack: str = "strong",
-    ids: bool = False,
+    ids: bool | str = False,
     seed: int = 0,
     announce: Announce | None = None,
 ) -> Tuned:
@@ -89,9 +89,11 @@ def tune(
         Of the bounds and verdicts. Bounds are corrected for the number of settings.
     attack : {"strong", "standard"}
         How hard the winner is attacked, see `fairstream.auditing.measure.attack`.
-    ids : bool
+    ids : bool or str
         Rows will be embedded with `ids`, see `FairSubspace.embed`: equal rows get different noise. Otherwise
-        attackers who know a row know all rows equal to it.
+        attackers who know a row know all rows equal to it. A name is that of the column that holds the ids,
+        which is no feature. Every row is judged as a person's only one. The estimator that is returned asks
+        for ids whenever it adds noise.
     seed : int
         Seed of guards and attackers.
     announce : callable, optional
@@ -113,9 +115,9 @@ def tune(
     """
     _check_wishes(limit, keep, maximise, y, data)
     sizes = sorted({n_components} if isinstance(n_components, int) else set(n_components), reverse=True)
-    division = divided(data, sensitive_features, y, sample)
+    division = divided(data, sensitive_features, y, sample, ids)
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
-    judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed, ids=ids)
+    judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed, ids=bool(ids))
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
     most = judge.recovered_variance(plain, 0.0)
     wishes = _Wishes(limit, keep, maximise, most, tuple(dithers), attack, announce)
@@ -141,7 +143,7 @@ def tune(
             )
             for name, result in attacks.items()
         }
-    estimator = _fitted(division.moments, subspace, dither, sample)
+    estimator = _fitted(division.moments, subspace, sample, dither=dither, ids=ids)
     return Tuned(estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance)
 
 
@@ -269,8 +271,10 @@ class _Search:
         return self._wishes.met(candidate)
 
 
-def _fitted(moments: GroupMoments, subspace: FairSubspace, dither: float, sample: int) -> FairStreamingPCA:
-    meant = replace(subspace, parameters={**subspace.parameters, "dither": dither})
+def _fitted(
+    moments: GroupMoments, subspace: FairSubspace, sample: int, **chosen: float | bool | str
+) -> FairStreamingPCA:
+    meant = replace(subspace, parameters={**subspace.parameters, **chosen})
     parameters = {name: meant.parameters[name] for name in choice_names()}
     estimator = FairStreamingPCA(**parameters, sample=sample)
     return estimator.adopt(MomentsLearner(moments), subspace=meant)

@@ -97,7 +97,7 @@ def _summarise(
     rows = 0
     with named_errors(part, index):
         for block in schema.blocks(part, inputs):
-            learner.update(block.X, block.groups, block.weights)
+            learner.update(block.X, block.groups, block.weights, estimator.kept_target(block.target))
             rows += block.n_rows
     return rows, learner
 
