@@ -49,7 +49,7 @@ def audit(
     limit: float | None = None,
     intersections: Iterable[Sequence[str]] = (),
     attackers: Iterable[str] | None = None,
-    sample_rows: int = 10_000,
+    sample_rows: int = 16_000,
     n_permutations: int = 199,
     min_group_size: int = 20,
     seen_rows: str = "flag",
@@ -77,7 +77,7 @@ def audit(
     train : (X, sensitive_features, y), optional
         Rows that an attacker may have, for instance the training rows: attackers and classifiers of the
         target are fitted on them and scored on the audited rows. `(source,)` is enough for a source. Without
-        `train`, the audited rows are attacked in five folds.
+        `train`, the audited rows are attacked in folds.
     attack : {"standard", "strong"}
         How hard the embedding is attacked. "standard" fits on at most 8,000 rows of the samples; "strong" on
         all rows there are, in more and larger settings, and scores all audited rows. The report states how
