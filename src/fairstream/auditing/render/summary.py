@@ -80,10 +80,10 @@ def raw_attack(report: Report, attribute: str) -> AttackResult | None:
     return next((raw.attack for raw in report.raw if raw.attribute == attribute), None)
 
 
-def is_no_better(report: Report, model: ModelReport, attribute: str) -> bool:
-    """Whether an attacker reads the attribute about as well as from plain PCA."""
+def is_better(report: Report, model: ModelReport, attribute: str) -> bool:
+    """Whether an attacker clearly reads the attribute less well than from plain PCA."""
     ours, pca = attack_of(model, attribute), attack_of(control_of(report, model), attribute)
-    return ours is not None and pca is not None and ours.strongest.auc.high >= pca.strongest.auc.low
+    return ours is None or pca is None or ours.strongest.auc.high < pca.strongest.auc.low
 
 
 def attacker_phrase(name: str) -> str:
