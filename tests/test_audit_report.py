@@ -165,14 +165,14 @@ def test_a_label_that_utf8_does_not_know_is_still_written(report, tmp_path):
 # --- the first screen ---------------------------------------------------------------------------------------
 
 
-def test_the_first_screen_is_warnings_then_verdict_then_headline_then_one_table(report):
+def test_the_first_screen_is_warnings_then_headline_then_verdict_then_one_table(report):
     screen = first_screen_of(report.to_html())
     text = text_of(screen)
     order = [
         *report.warnings,
+        report.headline,
         "Stated limit",
         "sex: holds for",
-        report.headline,
         "embedding AUC of",
     ]
     places = [text.index(line) for line in order]

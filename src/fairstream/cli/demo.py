@@ -111,7 +111,7 @@ def audit_unseen(
         train=(seen,),
         sample_rows=AUDITED_ROWS,
         limit=LIMIT,
-        title="Adult: what a fair embedding still gives away",
+        title="Adult: what embeddings hide, keep and give away",
         announce=echo,
     )
 

@@ -84,9 +84,9 @@ class FirstScreen:
     """What a reader sees before scrolling."""
 
     warnings: Sequence[str]
+    headline: str
     limit: str
     answers: Sequence[Answer]
-    headline: str
     overview: Table
     caveat: str
 
@@ -95,15 +95,15 @@ Looks = Sequence[tuple[ModelReport, Series]]
 
 
 def first_screen(report: Report) -> FirstScreen:
-    """Return warnings, verdict, headline, the one table, and the caveat."""
+    """Return warnings, headline, verdict, the one table, and the caveat."""
     limit = summary.NO_LIMIT
     if report.limit is not None:
-        limit = f"Stated limit: no attacker may read a group above AUC {report.limit:g} ({summary.SCALE})."
+        limit = f"Stated limit: no attacker may read a group above AUC {report.limit:g}."
     return FirstScreen(
         warnings=[summary.with_short_names(report, line) for line in report.warnings],
-        limit=limit,
-        answers=[*_answers(report, looks(report))],
         headline=_headline(report, looks(report)),
+        limit=f"{limit} {summary.MEASURE}",
+        answers=[*_answers(report, looks(report))],
         overview=tables.overview_table(report, looks(report)),
         caveat=summary.CAVEAT,
     )
