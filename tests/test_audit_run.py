@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -373,6 +374,27 @@ def test_the_headline_says_first_what_a_model_that_hides_more_is_better_than(fai
 )
 def test_better_and_worse_are_said_only_of_intervals_that_do_not_overlap(ours, theirs, how):
     assert compared(Estimate(*ours), Estimate(*theirs)) == how
+
+
+@pytest.mark.parametrize(("coefficient", "warned"), [(1e-16, True), (0.0, False)])
+def test_a_leak_through_rounding_is_a_warning_that_names_the_columns(coefficient, warned):
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, size=800)
+    X = np.column_stack([np.eye(2)[sex], np.eye(5)[rng.integers(0, 5, size=800)]])
+    names = ["sex=f", "sex=m", *"abcde"]
+    model = PCA(3).fit(X)
+    model.mean_ = np.zeros(7)
+    model.components_ = np.hstack([np.full((3, 2), coefficient) * [1, -1], rng.normal(size=(3, 5)) / 5])
+    frame = pd.DataFrame(X, columns=names)
+    report = audit({"mine": model}, frame, {"sex": sex}, **QUICK)
+    lines = [line for line in report.warnings if "through rounding" in line]
+    assert bool(lines) is warned
+    if warned:
+        assert lines[0].startswith(
+            "Mine gives sex away through rounding: noise of a millionth of each column's"
+        )
+        assert lines[0].endswith("Columns with tiny coefficients instead of 0: sex=f, sex=m.")
+    assert all(line in report.to_markdown().replace("\\", "") for line in lines)
 
 
 def test_what_was_removed_is_said_in_words(fair):

@@ -23,7 +23,7 @@ from fairstream.auditing.measure.model import (
 )
 from fairstream.auditing.measure.setting import Setting, data_summary, warnings_of
 from fairstream.auditing.measure.task import check_target
-from fairstream.auditing.measure.words import headline
+from fairstream.auditing.measure.words import headline, rounding_warnings
 from fairstream.auditing.reproducing import input_file, reproduction
 from fairstream.auditing.rows import open_rows
 from fairstream.auditing.subjects import (
@@ -223,7 +223,7 @@ def audit(
         title=title,
         headline=headline(reports, limit),
         limit=limit,
-        warnings=warnings_of(subjects, setting),
+        warnings=(*warnings_of(subjects, setting), *rounding_warnings(reports)),
         data=data_summary(setting),
         models=tuple(reports),
         raw=raw,

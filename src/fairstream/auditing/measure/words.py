@@ -9,6 +9,7 @@ from fairstream.auditing.report import AttackResult, Estimate, LeakResult, Model
 from fairstream.auditing.subjects import Subject
 
 MOST_NAMED = 3
+MOST_COLUMNS = 12
 NAMED_SHARE = 0.6  # of a direction's squared weights
 LITTLE = 0.1  # share of plain PCA's leak that must be gone to call it better
 GUESSING = 0.5
@@ -50,11 +51,32 @@ def removed_in_words(subject: Subject, screened: Sequence[str], directions: Sequ
         which = "the strongest" if n_directions > 1 else "it"
         said = [f"{many}; {which} is {directions[0]}." if directions and directions[0] else f"{many}."]
     if screened:
-        shown = ", ".join(screened[:12]) + (f" and {len(screened) - 12} more" if len(screened) > 12 else "")
+        shown = ", ".join(screened[:MOST_COLUMNS])
+        shown += f" and {more} more" if (more := len(screened) - MOST_COLUMNS) > 0 else ""
         said.append(f"Left out before: {shown}.")
     if subject.is_guarded:
         said.append("The components were chosen against a nonlinear adversary.")
     return " ".join(said)
+
+
+def rounding_warnings(models: Sequence[ModelReport]) -> Iterator[str]:
+    """Say which embeddings give an attribute away in digits that rounding left, and by which columns."""
+    for model in models:
+        for leak in model.leaks:
+            found = leak.rounding
+            if found is None or not found.leaks or found.before is None or found.after is None:
+                continue
+            told = (
+                f"{_opening(model.name)} gives {leak.attribute} away through rounding: noise of a millionth "
+                f"of each column's deviation lowers a forest's AUC from {found.before.value:.3f} to "
+                f"{found.after.value:.3f}."
+            )
+            if found.features:
+                more = len(found.features) - MOST_COLUMNS
+                named = ", ".join(found.features[:MOST_COLUMNS])
+                told += f" Columns with tiny coefficients instead of 0: {named}"
+                told += f" and {more} more." if more > 0 else "."
+            yield told
 
 
 def headline(models: Sequence[ModelReport], limit: float | None) -> str:

@@ -233,9 +233,9 @@ def _attack(report: Report, looks: Looks) -> Iterator[Part]:
     rounding = tables.rounding_table(report)
     if rounding.rows:
         told = (
-            "Digits far behind the decimal point can give a group away. Here the attack is repeated after "
-            "noise of a millionth of each coordinate's spread, which no user of the embedding would "
-            "notice. If the AUC drops by more than 0.02, the embedding leaks through rounding."
+            "Digits far behind the decimal point can give a group away. Here a forest attacks with and "
+            "without noise of a millionth of each coordinate's spread, which no user of the embedding would "
+            "notice. If its AUC drops by more than 0.02, the embedding leaks through rounding."
         )
         leaks = any(leak.rounding and leak.rounding.leaks for model in report.models for leak in model.leaks)
         yield Part("Leaks through rounding", [told], table=rounding, folded=not leaks)
