@@ -82,7 +82,7 @@ def rounding_warnings(models: Sequence[ModelReport]) -> Iterator[str]:
 def headline(models: Sequence[ModelReport], limit: float | None) -> str:
     """Return the sentences that come first: each model beside plain PCA, then its verdict or its leak."""
     judged = [model for model in models if model.role == "model"]
-    said = []
+    said: list[str] = []
     for model in judged:
         said += _beside_pca(model, _control_of(models, model), judged[1:] if model is judged[0] else ())
         said.append(_leaks(model) if limit is None else _verdicts(model, limit))
