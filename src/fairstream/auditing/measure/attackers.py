@@ -26,7 +26,7 @@ Codes = NDArray[np.integer[Any]]
 
 FAMILIES = ("linear", "quadratic", "kernel", "boosting", "forest", "network")
 STRENGTHS = ("standard", "strong")
-SCORED_AT_ONCE = 20_000
+SCORED_ROWS, SCORED_NUMBERS = 20_000, 2**19  # at once: products of wide rows take much memory
 LEAST_SHARE = 1e-12
 FOREST_ROWS = 50_000  # deep trees on more rows would take more than a gigabyte
 
@@ -56,8 +56,9 @@ class Attacker:
         model = self.build(len(Z_fit), Z_fit.shape[1], n_groups, seed, trial)
         with one_thread():
             model.fit(Z_fit, codes_fit)
-            starts = range(0, len(Z), SCORED_AT_ONCE)
-            shares = np.vstack([model.predict_proba(Z[start : start + SCORED_AT_ONCE]) for start in starts])
+            at_once = max(1_000, min(SCORED_ROWS, SCORED_NUMBERS // Z.shape[1]))
+            starts = range(0, len(Z), at_once)
+            shares = np.vstack([model.predict_proba(Z[start : start + at_once]) for start in starts])
         shares = np.clip(shares, LEAST_SHARE, 1 - LEAST_SHARE)
         odds: FloatArray = np.log(shares) - np.log1p(-shares)
         return odds[:, 1] if n_groups == 2 else odds

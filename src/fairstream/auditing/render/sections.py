@@ -188,7 +188,8 @@ def _answers(report: Report, looks: Looks) -> Iterator[Answer]:
         elif len(found) <= HEADLINED:
             # Each its own, in the order they were given: the first one is the one that is judged.
             for look, verdict in found:
-                yield Answer(raw.attribute, verdict.answer, f"{verdict.answer} for {look.called}", [])
+                why = [verdict.sentence] if verdict.answer == "cannot tell" else []
+                yield Answer(raw.attribute, verdict.answer, f"{verdict.answer} for {look.called}", why)
         else:
             says = [f"{summary.sentence(answer)}: {', '.join(named)}." for answer, named in by_answer.items()]
             told = f"{worst} for {len(by_answer[worst])} of {len(found)} embeddings"
