@@ -101,6 +101,16 @@ def test_all_families_of_both_strengths_run_and_see_a_planted_group():
         assert all(attacker.auc.low > 0.9 for attacker in result.attackers)
 
 
+@pytest.mark.parametrize("n_columns", [2, 40])
+def test_odds_of_attackers_that_are_sure_are_finite(n_columns):
+    rng = np.random.default_rng(0)
+    codes = np.arange(400) % 2
+    Z = rng.normal(size=(400, n_columns)) + 1_000 * codes[:, None]
+    for attacker in attack_module.ATTACKERS["standard"]:
+        odds = attacker.log_odds(Z, codes, Z * [[1e6]], 0)
+        assert np.isfinite(odds).all(), attacker
+
+
 def test_false_alarms_of_the_strongest_attacker_stay_within_the_level():
     alarms = 0
     for seed in range(40):

@@ -473,8 +473,10 @@ def _known(name: str, codes_name: str, Z: ArrayLike, codes: ArrayLike) -> tuple[
             f"{codes_name} has dtype {labels.dtype}: pass groups as integers 0, 1, ..., and -1 for unknown"
         )
     known = labels >= 0
-    if not np.isfinite(rows[known]).all():
+    if not np.isfinite(rows.sum(axis=1)[known]).all() and not np.isfinite(rows[known]).all():
         raise ValueError(f"{name} has values that are NaN or infinite: an embedding has none, drop such rows")
+    if known.all():
+        return rows, labels.astype(np.intp), 0
     return rows[known], labels[known].astype(np.intp), int(np.sum(~known))
 
 

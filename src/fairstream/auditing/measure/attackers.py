@@ -59,7 +59,8 @@ class Attacker:
             at_once = max(1_000, min(SCORED_ROWS, SCORED_NUMBERS // Z.shape[1]))
             starts = range(0, len(Z), at_once)
             shares = np.vstack([model.predict_proba(Z[start : start + at_once]) for start in starts])
-        shares = np.clip(shares, LEAST_SHARE, 1 - LEAST_SHARE)
+        # In single precision the largest share would be 1, with infinite odds.
+        shares = np.clip(shares.astype(float), LEAST_SHARE, 1 - LEAST_SHARE)
         odds: FloatArray = np.log(shares) - np.log1p(-shares)
         return odds[:, 1] if n_groups == 2 else odds
 
