@@ -101,6 +101,16 @@ def test_all_families_of_both_strengths_run_and_see_a_planted_group():
         assert all(attacker.auc.low > 0.9 for attacker in result.attackers)
 
 
+@pytest.mark.parametrize("n_columns", [2, 40])
+def test_odds_of_attackers_that_are_sure_are_finite(n_columns):
+    rng = np.random.default_rng(0)
+    codes = np.arange(400) % 2
+    Z = rng.normal(size=(400, n_columns)) + 1_000 * codes[:, None]
+    for attacker in attack_module.ATTACKERS["standard"]:
+        odds = attacker.log_odds(Z, codes, Z * [[1e6]], 0)
+        assert np.isfinite(odds).all(), attacker
+
+
 def test_false_alarms_of_the_strongest_attacker_stay_within_the_level():
     alarms = 0
     for seed in range(40):
@@ -210,6 +220,52 @@ def test_paired_influences_give_delongs_variance():
 def test_a_result_is_plain_numbers():
     Z, codes = noise(0, n_rows=60)
     assert json.loads(json.dumps(dataclasses.asdict(attack(Z, codes, families=["linear"]))))
+
+
+# Folds
+
+
+@pytest.mark.parametrize(("n_rows", "n_folds", "n_fit"), [(330, 2, 165), (270, 3, 180), (170, 5, 136)])
+def test_a_standard_attack_makes_no_more_folds_than_its_attackers_need(monkeypatch, n_rows, n_folds, n_fit):
+    monkeypatch.setattr(attack_module, "STANDARD_ROWS", 150)
+    result = attack(*checkerboard(0, n_rows), families=["linear"])
+    assert (result.n_folds, result.n_fit, result.strongest.n_rows) == (n_folds, n_fit, min(n_fit, 150))
+    assert attack(*checkerboard(0, n_rows), families=["linear"], strength="strong").n_folds == 5
+
+
+def test_folds_share_trials_that_have_seen_no_row_they_are_scored_on(monkeypatch):
+    trials, refits = [], []
+
+    class Recorder:
+        def __init__(self, seen):
+            self._seen = seen
+
+        def fit(self, Z, codes):
+            self._fitted = set(Z[:, 0])
+            return self
+
+        def predict_proba(self, Z):
+            self._seen.append((self._fitted, set(Z[:, 0])))
+            return np.column_stack([1 - Z[:, 1], Z[:, 1]])
+
+    def build(n_rows, n_columns, n_groups, seed, trial):
+        return Recorder(trials if trial else refits)
+
+    recording = attack_module.ATTACKERS | {"strong": (attack_module.Attacker("linear", "", build),)}
+    monkeypatch.setattr(attack_module, "ATTACKERS", recording)
+    monkeypatch.setattr(attack_module, "FEW_ROWS", 100)
+    monkeypatch.setattr(attack_module, "CURVE_POINTS", 1)
+    rng = np.random.default_rng(0)
+    Z, codes = np.column_stack([np.arange(500.0), rng.random(500)]), np.arange(500) % 2
+    result = attack(Z, codes, strength="strong", families=["linear"])
+    assert (result.n_folds, len(trials), len(refits)) == (5, 3, 5)
+    assert set.union(*(scored for _, scored in refits)) == set(range(500))
+    for fitted, held in trials:
+        assert len(fitted) == 300
+        assert not fitted & held
+    for fitted, scored in refits:
+        # Its choice was validated on rows of its own, by a fit that has not seen the rows scored now.
+        assert any(held & fitted and not of_trial & scored for of_trial, held in trials)
 
 
 # The curve over the attacker's rows

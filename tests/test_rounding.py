@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairstream.auditing.measure.rounding import rounding_leak, tiny_coefficients
+from fairstream.auditing.measure.rounding import FEW, reordered_share, rounding_leak, tiny_coefficients
 
 
 def checkerboard(seed, n_rows, cells=6):
@@ -36,6 +36,15 @@ def test_coefficients_of_1e_16_on_one_hot_columns_are_found_and_exact_zeros_are_
     assert found.features == (("sex=f", "sex=m") if leaks else ())
     assert (found.before is not None and found.before.low > 0.6) is leaks
     assert found.after is None or found.after.low <= 0.5 <= found.after.high
+
+
+def test_a_few_values_that_many_rows_share_are_not_overlooked():
+    values = np.repeat([0.0, 1e-16, 1.0, 2.0], 1_000)[:, None]
+    assert reordered_share(values) == 0.25
+    assert reordered_share(np.repeat([0.0, 1.0, 2.0], 1_000)[:, None]) == 0.0
+    rng = np.random.default_rng(0)
+    assert reordered_share(rng.normal(size=(8_000, 10))) < FEW
+    assert reordered_share(rng.exponential(size=(8_000, 10))) < FEW
 
 
 def test_a_leak_that_noise_does_not_remove_is_no_rounding_leak():

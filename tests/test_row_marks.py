@@ -112,3 +112,14 @@ def test_rows_of_the_fit_are_flagged_with_their_share_and_refused_if_asked():
         audit(model, X[:1_000], {"sex": sex["sex"][:1_000]}, seen_rows="refuse", **QUICK)
     with pytest.raises(ValueError, match="seen_rows is 'ignore'"):
         audit(model, X, sex, seen_rows="ignore", **QUICK)
+
+
+def test_marks_are_those_that_files_of_earlier_versions_hold():
+    X = np.add.outer(np.arange(2_000.0), np.arange(30.0) ** 2) % 7
+    X[:, 0] = np.arange(2_000) / 8
+    marks = RowMarks().updated(X[:900]).updated(X[900:]).values
+    assert [int(mark) for mark in marks[[0, 1, -1]]] == [
+        0x1AD102E2E51BABDA,
+        0x1AD10386382FA206,
+        0x1AD1E6020EDDDFF8,
+    ]

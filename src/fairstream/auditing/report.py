@@ -105,7 +105,7 @@ class RoundingLeak:
 
     `leaks` says whether the AUC drops by more than 0.02: then the group is written in the last digits.
     `features` names the features whose coefficients are all tiny without all being exactly 0, None if no
-    components were given. `affected` is the share of neighbouring values that only rounding tells apart, in
+    components were given. `affected` is the share of rows that only rounding tells from as many others, in
     the column with most of them. If it is below 0.01, no attacker can lose 0.02 by the noise: then nothing
     was attacked, and `before`, `after` and `drop` are None.
     """

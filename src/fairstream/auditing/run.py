@@ -23,7 +23,7 @@ from fairstream.auditing.measure.model import (
 )
 from fairstream.auditing.measure.setting import Setting, data_summary, warnings_of
 from fairstream.auditing.measure.task import check_target
-from fairstream.auditing.measure.words import headline
+from fairstream.auditing.measure.words import headline, rounding_warnings
 from fairstream.auditing.reproducing import input_file, reproduction
 from fairstream.auditing.rows import open_rows
 from fairstream.auditing.subjects import (
@@ -51,7 +51,7 @@ def audit(
     limit: float | None = None,
     intersections: Iterable[Sequence[str]] = (),
     attackers: Iterable[str] | None = None,
-    sample_rows: int = 10_000,
+    sample_rows: int = 16_000,
     n_permutations: int = 199,
     min_group_size: int = 20,
     seen_rows: str = "flag",
@@ -82,7 +82,7 @@ def audit(
     train : (X, sensitive_features, y, ids), optional
         Rows that an attacker may have, for instance the training rows: attackers and classifiers of the
         target are fitted on them and scored on the audited rows. `(source,)` is enough for a source. Without
-        `train`, the audited rows are attacked in five folds.
+        `train`, the audited rows are attacked in folds.
     attack : {"standard", "strong"}
         How hard the embedding is attacked. "standard" fits on at most 8,000 rows of the samples; "strong" on
         all rows there are, in more and larger settings, and scores all audited rows. The report states how
@@ -231,7 +231,7 @@ def audit(
         title=title,
         headline=headline(reports, limit),
         limit=limit,
-        warnings=warnings_of(subjects, setting),
+        warnings=(*warnings_of(subjects, setting), *rounding_warnings(reports)),
         data=data_summary(setting),
         models=tuple(reports),
         raw=raw,

@@ -111,7 +111,7 @@ class _Reservoir:
             # A copy, so that the sample does not keep the whole block in memory.
             self._parts.append(_chosen_rows(block, chosen))
             self._keys = np.concatenate([self._keys, keys[chosen]])
-        if len(self._keys) > 2 * self._n_rows:
+        if len(self._keys) > self._n_rows + self._n_rows // 4:
             self._shrink()
 
     def sample(self) -> Block:

@@ -68,7 +68,7 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
 @click.option(
     "--sample",
     type=click.IntRange(min=100),
-    default=10_000,
+    default=16_000,
     show_default=True,
     help="Rows that a standard attack sees.",
 )

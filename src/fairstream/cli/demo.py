@@ -89,7 +89,7 @@ def run_demo(
     paper = fair.resolve(**PAPER)
     for line in (*comparison_lines(fair, paper), *frontier_lines(paper)):
         echo(line)
-    models = {"tuned": fair, "the paper's method": paper}
+    models = {"the tuned model": fair, "the paper's method": paper}
     report = audit_unseen(models, source, open_like(fair.subspace_, unseen, **columns), echo)
     report.to_html(page)
     for line in ("", *report.summary(), "", f"Open {page.resolve()} in a browser for the whole report."):
@@ -111,7 +111,7 @@ def audit_unseen(
         train=(seen,),
         sample_rows=AUDITED_ROWS,
         limit=LIMIT,
-        title="Adult: what a fair embedding still gives away",
+        title="Adult: what embeddings hide, keep and give away",
         announce=echo,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,7 @@ def row_fingerprints(X: Matrix, key: int = 0) -> Words:
     >>> bool(h[0] == h[2] != h[1]), bool((h == row_fingerprints(sp.csr_array(X))).all())
     (True, True)
     """
-    rng = np.random.default_rng([key, 0x5EED])
-    factors = rng.integers(0, 2**64, X.shape[1], dtype=np.uint64) | np.uint64(1)
+    factors = _factors(X.shape[1], key)
     if sp.issparse(X):
         X = sp.csr_array(X)
         X.sum_duplicates()
@@ -57,6 +57,14 @@ def scrambled(words: Words) -> Words:
     words *= _MULTIPLIERS[1]
     words ^= words >> np.uint64(31)
     return words
+
+
+@lru_cache(4)
+def _factors(n_columns: int, key: int) -> Words:
+    rng = np.random.default_rng([key, 0x5EED])
+    factors: Words = rng.integers(0, 2**64, n_columns, dtype=np.uint64) | np.uint64(1)
+    factors.setflags(write=False)
+    return factors
 
 
 def _bits(values: NDArray[Any]) -> Words:

@@ -45,7 +45,8 @@ class RowMarks:
 
     def updated(self, X: Matrix) -> RowMarks:
         """Return the marks with those of more rows."""
-        return RowMarks(_smallest(self.values, _marks(X, self._bound, MOST_MARKS)))
+        marks = _marks(X, self._bound, MOST_MARKS)
+        return RowMarks(_smallest(self.values, marks)) if len(marks) else self
 
     def merged(self, other: RowMarks) -> RowMarks:
         """Return the marks of the rows of both."""
@@ -84,6 +85,8 @@ def _marks(X: Matrix, bound: np.uint64, most: int) -> Words:
             largest = min(largest, np.partition(bits, most - 1)[most - 1])
         stays = np.flatnonzero(bits <= largest)
         rows, bits = rows[stays], bits[stays]
+        if not len(rows):
+            return bits
     whole = scrambled(row_fingerprints(X[rows], _KEY)) >> np.uint64(32)
     return (bits << np.uint64(32)) | whole
 
@@ -95,16 +98,14 @@ def _first_bits(X: Matrix, rows: _Rows, level: int, n_columns: int) -> Words:
     as a whole.
     """
     columns, factors = _hashed(X.shape[1], level, n_columns)
-    if len(rows) < X.shape[0]:
-        X = X[rows]
     if sp.issparse(X):
-        X, columns = X[:, columns].toarray(), np.arange(len(columns))
+        values = (X[rows] if len(rows) < X.shape[0] else X)[:, columns].toarray()
+    elif len(rows) < X.shape[0]:
+        values = np.asarray(X[rows[:, None], columns])
+    else:
+        values = np.asarray(X[:, columns])
     # Unlike `row_fingerprints`, one product a number: these bits only choose rows.
-    hashes = np.zeros(len(rows), dtype=np.uint64)
-    for column, factor in zip(columns.tolist(), factors, strict=True):
-        words = (np.asarray(X[:, column]).astype(np.float64) + 0.0).view(np.uint64)
-        words *= factor
-        hashes += words
+    hashes = np.add(values, 0.0, dtype=np.float64).view(np.uint64) @ factors
     hashes ^= hashes >> np.uint64(32)
     hashes *= factors[0]
     return ~hashes >> np.uint64(48)

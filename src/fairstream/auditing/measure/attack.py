@@ -74,7 +74,8 @@ def attack(
         The group of each row, as codes 0, 1, ...; -1 means unknown.
     fit : (array of shape (n_fit, k), array of shape (n_fit,)), optional
         Rows that an attacker may have, and their groups: for instance the embedding's own training rows.
-        Without them, the scored rows are attacked in five folds, and all choices are made inside each fold.
+        Without them, the scored rows are attacked in folds, and no choice has seen the rows it is scored on.
+        There are five folds; a standard attack makes do with fewer if its attackers have 8,000 rows anyway.
     strength : {"standard", "strong"}
         "strong" fits on all rows, in more and larger settings. "standard" fits on at most 8,000 rows.
     families : iterable of str
@@ -105,19 +106,15 @@ def attack(
         fit_Z, fit_labels, n_unknown_fit = _known("fit[0]", "fit[1]", *fit)
     present = _common_groups(labels, fit_labels, fit_Z.shape[1], scored_Z.shape[1])
     scored, fitted = np.searchsorted(present, labels), np.searchsorted(present, fit_labels)
-    folds: list[tuple[Any, Any]]
-    if fit is None:
-        kept = StratifiedKFold(N_FOLDS, shuffle=True, random_state=seed)
-        folds = list(kept.split(scored_Z, scored))
-    else:
-        folds = [(slice(None), slice(None))]
     most_rows = STANDARD_ROWS if strength == "standard" else None
-    rounds = []
-    for number, (fit_rows, score_rows) in enumerate(folds):
-        rows = (fit_Z[fit_rows], fitted[fit_rows], scored_Z[score_rows])
-        tick = None if progress is None else _tick(progress, number, len(folds))
-        outcome = _attack_once(*rows, candidates, most_rows, seed, tick)
-        rounds.append((outcome, scored[score_rows]))
+    if fit is None:
+        kept = StratifiedKFold(_n_folds(len(scored), most_rows), shuffle=True, random_state=seed)
+        parts = list(kept.split(scored_Z, scored))
+    else:
+        parts = [(np.arange(len(fitted)), np.arange(len(scored)))]
+    folds = [_Fold(rows[_stratified_order(fitted[rows], seed)][:most_rows], held) for rows, held in parts]
+    outcomes = _attack_folds(fit_Z, fitted, scored_Z, folds, candidates, seed, progress)
+    rounds = [(outcome, scored[fold.scored]) for outcome, fold in zip(outcomes, folds, strict=True)]
     curve, strongest = _curve(rounds, level), _strongest(rounds, level)
     return AttackResult(
         strongest=strongest,
@@ -125,7 +122,7 @@ def attack(
         curve=curve,
         strength=strength,
         n_groups=len(present),
-        n_fit=min(len(fitted[fit_rows]) for fit_rows, _ in folds),
+        n_fit=min(len(rows) for rows, _ in parts),
         n_scored=len(scored),
         n_unknown=n_unknown,
         n_unknown_fit=n_unknown_fit,
@@ -155,64 +152,106 @@ class _Round:
         return self.members[0] if len(self.members) == 1 else f"blend of {' and '.join(self.members)}"
 
 
-def _attack_once(
+@dataclass(frozen=True)
+class _Fold:
+    """The rows that attackers are fitted on, groups in their shares from the beginning, and those scored."""
+
+    rows: Codes
+    scored: Codes
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Rows to fit every setting on once, and for every fold whose choice it serves the rows held out."""
+
+    rows: Codes
+    held: dict[int, Codes]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What validation chose in one fold."""
+
+    chosen: dict[str, Attacker]
+    validation: dict[str, float]
+    ranked: list[str]
+    members: tuple[str, ...]
+    blend_validation: float
+
+
+def _attack_folds(
     Z_fit: FloatArray,
     codes_fit: Codes,
     Z: FloatArray,
+    folds: Sequence[_Fold],
     candidates: tuple[Attacker, ...],
-    most_rows: int | None,
     seed: int,
-    tick: Progress | None,
-) -> _Round:
-    order = _stratified_order(codes_fit, seed)[:most_rows]
-    Z_fit, codes_fit = Z_fit[order], codes_fit[order]
-    candidates = tuple(attacker for attacker in candidates if attacker.least_rows <= len(order))
-    sizes = _curve_sizes(codes_fit)
-    splits = _validation_splits(codes_fit, seed)
+    progress: Progress | None,
+) -> list[_Round]:
+    fewest = min(len(fold.rows) for fold in folds)
+    candidates = tuple(attacker for attacker in candidates if attacker.least_rows <= fewest)
     families = list(dict.fromkeys(attacker.family for attacker in candidates))
-    counter = _Counter(len(candidates) * len(splits) + len(families) + len(sizes) - 1, tick)
+    trials = _trials(folds, codes_fit, seed)
+    sizes = [_curve_sizes(codes_fit[fold.rows]) for fold in folds]
+    n_refits = sum(len(families) + len(of_fold) - 1 for of_fold in sizes)
+    counter = _Counter(len(candidates) * len(trials) + n_refits, progress)
 
-    def trial(attacker: Attacker, rows: Codes, held: Codes) -> FloatArray:
-        rows = rows[: attacker.most_rows]
-        return attacker.log_odds(Z_fit[rows], codes_fit[rows], Z_fit[held], seed, trial=True)
+    def try_out(attacker: Attacker, trial: _Trial) -> list[FloatArray]:
+        rows, held = trial.rows[: attacker.most_rows], list(trial.held.values())
+        odds = attacker.log_odds(Z_fit[rows], codes_fit[rows], Z_fit[np.concatenate(held)], seed, trial=True)
+        return np.split(odds, np.cumsum([len(part) for part in held])[:-1])
 
-    def refit(attacker: Attacker, n_rows: int) -> FloatArray:
-        n_rows = min(n_rows, attacker.most_rows or n_rows)
-        return attacker.log_odds(Z_fit[:n_rows], codes_fit[:n_rows], Z, seed)
+    def refit(attacker: Attacker, fold: _Fold, n_rows: int) -> FloatArray:
+        rows = fold.rows[: min(n_rows, attacker.most_rows or n_rows)]
+        return attacker.log_odds(Z_fit[rows], codes_fit[rows], Z[fold.scored], seed)
 
-    tried = _run([(trial, attacker, *split) for attacker in candidates for split in splits], counter)
-    held_codes = [codes_fit[held] for _, held in splits]
-    trials = [tried[start : start + len(splits)] for start in range(0, len(tried), len(splits))]
+    def smaller(choice: _Choice, fold: _Fold, n_rows: int) -> FloatArray:
+        return _blend(refit(choice.chosen[family], fold, n_rows) for family in choice.members)
+
+    tried = iter(_run([(try_out, attacker, trial) for attacker in candidates for trial in trials], counter))
+    scores: list[dict[Attacker, list[FloatArray]]] = [{} for _ in folds]
+    for attacker in candidates:
+        for trial in trials:
+            for fold_number, odds in zip(trial.held, next(tried), strict=True):
+                scores[fold_number].setdefault(attacker, []).append(odds)
+    held_codes = [
+        [codes_fit[trial.held[number]] for trial in trials if number in trial.held]
+        for number in range(len(folds))
+    ]
+    choices = [_choice(of_fold, held) for of_fold, held in zip(scores, held_codes, strict=True)]
+    jobs: list[tuple[Any, ...]] = []
+    for fold, choice, of_fold in zip(folds, choices, sizes, strict=True):
+        jobs += [(refit, choice.chosen[family], fold, len(fold.rows)) for family in choice.ranked]
+        jobs += [(smaller, choice, fold, size) for size in of_fold[-2::-1]]
+    done = iter(_run(jobs, counter))
+    return [
+        _Round(
+            chosen={family: choice.chosen[family] for family in families},
+            validation=choice.validation,
+            n_rows={f: min(len(fold.rows), choice.chosen[f].most_rows or len(fold.rows)) for f in families},
+            scores={family: next(done) for family in choice.ranked},
+            members=choice.members,
+            blend_validation=choice.blend_validation,
+            curve={size: next(done) for size in of_fold[-2::-1]},
+        )
+        for fold, choice, of_fold in zip(folds, choices, sizes, strict=True)
+    ]
+
+
+def _choice(trials: dict[Attacker, list[FloatArray]], codes: Sequence[Codes]) -> _Choice:
+    """Choose the setting of each family, and the strongest attacker, by rows held out."""
     chosen: dict[str, Attacker] = {}
     validation: dict[str, float] = {}
-    held_scores: dict[str, list[FloatArray]] = {}
-    for attacker, scores in zip(candidates, trials, strict=True):
-        auc = _mean_auc(scores, held_codes)
+    for attacker, scores in trials.items():
+        auc = _mean_auc(scores, codes)
         if auc > validation.get(attacker.family, -1.0):
             chosen[attacker.family], validation[attacker.family] = attacker, auc
-            held_scores[attacker.family] = scores
-    ranked = sorted(families, key=lambda family: -validation[family])
+    ranked = sorted(validation, key=lambda family: -validation[family])
     # A family near chance, or below it, would only dilute a blend.
     least = CHANCE_AUC + WORTH_BLENDING * (validation[ranked[0]] - CHANCE_AUC)
     worthy = [family for family in ranked if family == ranked[0] or validation[family] >= least]
-    members, blend_validation = _choose(worthy, held_scores, held_codes)
-
-    def smaller(n_rows: int) -> FloatArray:
-        return _blend(refit(chosen[family], n_rows) for family in members)
-
-    jobs: list[tuple[Any, ...]] = [(refit, chosen[family], len(order)) for family in ranked]
-    jobs += [(smaller, size) for size in sizes[-2::-1]]
-    done = _run(jobs, counter)
-    scores_of = dict(zip(ranked, done[: len(ranked)], strict=True))
-    return _Round(
-        chosen={family: chosen[family] for family in families},
-        validation=validation,
-        n_rows={family: min(len(order), chosen[family].most_rows or len(order)) for family in families},
-        scores=scores_of,
-        members=members,
-        blend_validation=blend_validation,
-        curve=dict(zip(sizes[-2::-1], done[len(ranked) :], strict=True)),
-    )
+    members, blend_validation = _choose(worthy, {f: trials[chosen[f]] for f in worthy}, codes)
+    return _Choice(chosen, validation, ranked, members, blend_validation)
 
 
 def _choose(
@@ -248,7 +287,7 @@ class _Counter:
             self._tick(self._done, self._total)
 
 
-def _run(jobs: Sequence[tuple[Any, ...]], counter: _Counter) -> list[FloatArray]:
+def _run(jobs: Sequence[tuple[Any, ...]], counter: _Counter) -> list[Any]:
     """Run fits side by side, each on one thread: the results do not depend on the number of threads."""
     # Warning filters and BLAS limits belong to the whole process: they are set here, outside the threads.
     # scikit-learn's forests reset the filters while they work, so what still comes is recorded and dropped.
@@ -269,10 +308,6 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tick(progress: Progress, number: int, n_folds: int) -> Progress:
-    return lambda done, total: progress(number * total + done, n_folds * total)
-
-
 def _blend(scores: Iterable[FloatArray]) -> FloatArray:
     blended: FloatArray = np.mean(list(scores), axis=0)
     return blended
@@ -282,10 +317,38 @@ def _mean_auc(scores: Sequence[FloatArray], codes: Sequence[Codes]) -> float:
     return float(np.mean([auc_influence(s, c)[0] for s, c in zip(scores, codes, strict=True)]))
 
 
-def _validation_splits(codes: Codes, seed: int) -> list[tuple[Codes, Codes]]:
-    few = len(codes) < FEW_ROWS
-    folds = StratifiedKFold(3 if few else 4, shuffle=True, random_state=seed).split(codes, codes)
-    return list(folds if few else islice(folds, 1))
+def _n_folds(n_rows: int, most_rows: int | None) -> int:
+    """Return the smallest number of folds that leaves an attacker as many rows as it may have."""
+    if most_rows is None:
+        return N_FOLDS
+    return next((n for n in range(2, N_FOLDS) if n_rows - n_rows // n - 1 >= most_rows), N_FOLDS)
+
+
+def _trials(folds: Sequence[_Fold], codes: Codes, seed: int) -> list[_Trial]:
+    """Return the fits that choose settings; none has seen a row that its choice will be scored on.
+
+    Of five folds, two can share a fit on the other three: each is validated on the rows that the other one
+    is scored on.
+    """
+    if len(folds) == N_FOLDS and min(len(fold.rows) for fold in folds) >= FEW_ROWS:
+        return [_shared_trial(folds, pair) for pair in ((0, 1), (2, 3), (4, 0))]
+    found = []
+    for number, fold in enumerate(folds):
+        few = len(fold.rows) < FEW_ROWS
+        labels = codes[fold.rows]
+        splits = StratifiedKFold(3 if few else 4, shuffle=True, random_state=seed).split(labels, labels)
+        found += [
+            _Trial(fold.rows[rows], {number: fold.rows[held]})
+            for rows, held in (splits if few else islice(splits, 1))
+        ]
+    return found
+
+
+def _shared_trial(folds: Sequence[_Fold], pair: tuple[int, int]) -> _Trial:
+    one, other = pair
+    rows = folds[one].rows
+    held = {one: folds[other].scored} | ({other: folds[one].scored} if other > one else {})
+    return _Trial(rows[~np.isin(rows, folds[other].scored)], held)
 
 
 def _stratified_order(codes: Codes, seed: int) -> Codes:
@@ -410,8 +473,10 @@ def _known(name: str, codes_name: str, Z: ArrayLike, codes: ArrayLike) -> tuple[
             f"{codes_name} has dtype {labels.dtype}: pass groups as integers 0, 1, ..., and -1 for unknown"
         )
     known = labels >= 0
-    if not np.isfinite(rows[known]).all():
+    if not np.isfinite(rows.sum(axis=1)[known]).all() and not np.isfinite(rows[known]).all():
         raise ValueError(f"{name} has values that are NaN or infinite: an embedding has none, drop such rows")
+    if known.all():
+        return rows, labels.astype(np.intp), 0
     return rows[known], labels[known].astype(np.intp), int(np.sum(~known))
 
 

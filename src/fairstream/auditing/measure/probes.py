@@ -240,7 +240,9 @@ def _quadratic(n_rows: int, n_columns: int, n_groups: int, seed: int) -> Pipelin
         kernel = {"kernel": "polynomial", "degree": 2, "gamma": 1 / n_columns, "coef0": 1}
         products = Nystroem(n_components=min(256, n_rows // 2), random_state=seed, **kernel)
         features = make_union(FunctionTransformer(_with_squares), products)
-        return make_pipeline(StandardScaler(), features, StandardScaler(), LogisticRegression(max_iter=300))
+        single = FunctionTransformer(np.float32)  # half the memory of many columns
+        last = LogisticRegression(max_iter=300)
+        return make_pipeline(StandardScaler(), single, features, StandardScaler(), last)
     squares = PolynomialFeatures(2, include_bias=False)
     return make_pipeline(StandardScaler(), squares, StandardScaler(), LogisticRegression(max_iter=300))
 

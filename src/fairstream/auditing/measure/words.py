@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS, HOLDS
-from fairstream.auditing.report import AttackResult, LeakResult, ModelReport
+from fairstream.auditing.report import AttackResult, Estimate, LeakResult, ModelReport
 from fairstream.auditing.subjects import Subject
 
 MOST_NAMED = 3
+MOST_COLUMNS = 12
 NAMED_SHARE = 0.6  # of a direction's squared weights
 LITTLE = 0.1  # share of plain PCA's leak that must be gone to call it better
+GUESSING = 0.5
+BETTER, SLIGHTLY, UNCLEAR, WORSE = "better", "little better", "not clearly better", "worse"
 VERBS = {HOLDS: "holds", FAILS: "does not hold", CANNOT_TELL: "cannot be confirmed"}
 
 
@@ -48,39 +51,101 @@ def removed_in_words(subject: Subject, screened: Sequence[str], directions: Sequ
         which = "the strongest" if n_directions > 1 else "it"
         said = [f"{many}; {which} is {directions[0]}." if directions and directions[0] else f"{many}."]
     if screened:
-        shown = ", ".join(screened[:12]) + (f" and {len(screened) - 12} more" if len(screened) > 12 else "")
+        shown = ", ".join(screened[:MOST_COLUMNS])
+        shown += f" and {more} more" if (more := len(screened) - MOST_COLUMNS) > 0 else ""
         said.append(f"Left out before: {shown}.")
     if subject.is_guarded:
         said.append("The components were chosen against a nonlinear adversary.")
     return " ".join(said)
 
 
-def headline(models: Sequence[ModelReport], limit: float | None) -> str:
-    """Return the sentences that come first: no better than plain PCA, then the verdict or the leak."""
-    said = []
+def rounding_warnings(models: Sequence[ModelReport]) -> Iterator[str]:
+    """Say which embeddings give an attribute away in digits that rounding left, and by which columns."""
     for model in models:
-        if model.role != "model":
-            continue
-        control = _control_of(models, model)
-        said += _no_better(model, control)
+        for leak in model.leaks:
+            found = leak.rounding
+            if found is None or not found.leaks or found.before is None or found.after is None:
+                continue
+            told = (
+                f"{_opening(model.name)} gives {leak.attribute} away through rounding: noise of a millionth "
+                f"of each column's deviation lowers a forest's AUC from {found.before.value:.3f} to "
+                f"{found.after.value:.3f}."
+            )
+            if found.features:
+                more = len(found.features) - MOST_COLUMNS
+                named = ", ".join(found.features[:MOST_COLUMNS])
+                told += f" Columns with tiny coefficients instead of 0: {named}"
+                told += f" and {more} more." if more > 0 else "."
+            yield told
+
+
+def headline(models: Sequence[ModelReport], limit: float | None) -> str:
+    """Return the sentences that come first: each model beside plain PCA, then its verdict or its leak."""
+    judged = [model for model in models if model.role == "model"]
+    said: list[str] = []
+    for model in judged:
+        said += _beside_pca(model, _control_of(models, model), judged[1:] if model is judged[0] else ())
         said.append(_leaks(model) if limit is None else _verdicts(model, limit))
     return " ".join(filter(None, said))
 
 
-def _no_better(model: ModelReport, control: ModelReport | None) -> list[str]:
-    """Say of which attributes plain PCA hides as much."""
-    said = []
+def compared(ours: Estimate, theirs: Estimate) -> str:
+    """Return how one embedding hides an attribute beside another, by the AUCs of the strongest attackers.
+
+    "better" and "worse" are said only if the intervals do not overlap.
+
+    Examples
+    --------
+    >>> compared(Estimate(0.88, 0.87, 0.89), Estimate(0.89, 0.88, 0.90))
+    'not clearly better'
+    >>> compared(Estimate(0.66, 0.65, 0.67), Estimate(0.89, 0.88, 0.90))
+    'better'
+    """
+    if ours.low > theirs.high:
+        return WORSE
+    if ours.high >= theirs.low:
+        return UNCLEAR
+    return SLIGHTLY if ours.value - GUESSING > (1 - LITTLE) * (theirs.value - GUESSING) else BETTER
+
+
+def _beside_pca(
+    model: ModelReport, control: ModelReport | None, others: Sequence[ModelReport]
+) -> Iterator[str]:
+    """Say how a model hides each attribute beside plain PCA, and which other models it clearly beats."""
     for leak in model.leaks:
         theirs = _attack_of(control, leak.attribute)
-        if leak.attack is None or theirs is None or not leak.detected:
+        if leak.attack is None or theirs is None:
             continue
         ours, pca = leak.attack.strongest.auc, theirs.strongest.auc
-        aucs = f"AUC {ours.value:.3f} against {pca.value:.3f}"
-        if ours.high >= pca.low:
-            said.append(f"{model.name} hides {leak.attribute} no better than plain PCA does ({aucs}).")
-        elif ours.value - 0.5 > (1 - LITTLE) * (pca.value - 0.5):
-            said.append(f"{model.name} hides {leak.attribute} little better than plain PCA does ({aucs}).")
-    return said
+        how = compared(ours, pca)
+        if how == UNCLEAR and not leak.detected:
+            continue  # nothing to hide: plain PCA does not give it away either
+        overlap = "; the intervals overlap" if how == UNCLEAR else ""
+        told = f"{_opening(model.name)} hides {leak.attribute} {how} than plain PCA does"
+        told += f" (AUC {ours.value:.3f} against {pca.value:.3f}{overlap})"
+        beaten = [
+            f"than {other.name} ({attack.strongest.auc.value:.3f})"
+            for other in others
+            if how == BETTER
+            and (attack := _attack_of(other, leak.attribute)) is not None
+            and compared(ours, attack.strongest.auc) == BETTER
+        ]
+        yield f"{told}{''.join(f' and {other}' for other in beaten)}."
+
+
+def _opening(name: str) -> str:
+    """Begin a sentence with a model's name: words get a capital letter, names of files stay as they are.
+
+    Examples
+    --------
+    >>> _opening("the paper's method"), _opening("model_v2"), _opening("PCA")
+    ("The paper's method", 'The embedding model_v2', 'PCA')
+    """
+    if name[:1].isupper():
+        return name
+    if all(word.replace("'", "").replace("-", "").isalpha() for word in name.split()):
+        return name[:1].upper() + name[1:]
+    return f"The embedding {name}"
 
 
 def _verdicts(model: ModelReport, limit: float) -> str:
@@ -89,14 +154,15 @@ def _verdicts(model: ModelReport, limit: float) -> str:
         names = [leak.attribute for leak in model.leaks if leak.verdict and leak.verdict.answer == answer]
         if names:
             parts.append(f"{VERBS[answer]} for {_listed(names)}")
-    return f"{model.name}: the limit of {limit:.3g} {_listed(parts)}." if parts else ""
+    return f"{_opening(model.name)}: the limit of {limit:.3g} {_listed(parts)}." if parts else ""
 
 
 def _leaks(model: ModelReport) -> str:
     parts = [part for leak in model.leaks if (part := _leak(leak))]
     if not parts:
         return ""
-    return f"{model.name}: the strongest attacker reads {_listed(parts)} (0.5 is guessing, 1 is certainty)."
+    name = _opening(model.name)
+    return f"{name}: the strongest attacker reads {_listed(parts)} (0.5 is guessing, 1 is certainty)."
 
 
 def _leak(leak: LeakResult) -> str:

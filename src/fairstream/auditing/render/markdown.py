@@ -17,10 +17,10 @@ def render_markdown(report: Report) -> str:
     first = first_screen(report)
     lines = [f"# {_escape(report.title)}", ""]
     lines += [f"> **Read this first.** {_escape(line)}\n" for line in first.warnings]
+    lines += [f"**{_escape(first.headline)}**", ""] if first.headline else []
     lines += [_escape(first.limit), ""]
     for one in first.answers:
         lines.append(f"- **{_escape(shown(one.attribute))}: {one.told}.** {_escape(' '.join(one.says))}")
-    lines += ["", f"**{_escape(first.headline)}**" if first.headline else ""]
     lines += [
         "",
         f"## {_escape(first.overview.title)}",

@@ -84,9 +84,9 @@ class FirstScreen:
     """What a reader sees before scrolling."""
 
     warnings: Sequence[str]
+    headline: str
     limit: str
     answers: Sequence[Answer]
-    headline: str
     overview: Table
     caveat: str
 
@@ -95,15 +95,15 @@ Looks = Sequence[tuple[ModelReport, Series]]
 
 
 def first_screen(report: Report) -> FirstScreen:
-    """Return warnings, verdict, headline, the one table, and the caveat."""
+    """Return warnings, headline, verdict, the one table, and the caveat."""
     limit = summary.NO_LIMIT
     if report.limit is not None:
-        limit = f"Stated limit: no attacker may read a group above AUC {report.limit:g} ({summary.SCALE})."
+        limit = f"Stated limit: no attacker may read a group above AUC {report.limit:g}."
     return FirstScreen(
         warnings=[summary.with_short_names(report, line) for line in report.warnings],
-        limit=limit,
-        answers=[*_answers(report, looks(report))],
         headline=_headline(report, looks(report)),
+        limit=f"{limit} {summary.MEASURE}",
+        answers=[*_answers(report, looks(report))],
         overview=tables.overview_table(report, looks(report)),
         caveat=summary.CAVEAT,
     )
@@ -138,27 +138,28 @@ def looks(report: Report) -> Looks:
 
 
 def _headline(report: Report, looks: Looks) -> str:
-    """Return the report's headline; of many models, how many are no better than plain PCA."""
+    """Return the report's headline; of many models, how many are clearly better than plain PCA."""
     if sum(model.role == "model" for model in report.models) <= HEADLINED:
         return summary.with_short_names(report, report.headline)
     said = []
     for raw in report.raw:
         found = [
-            (attack.strongest.auc, look, summary.is_no_better(report, model, raw.attribute))
+            (attack.strongest.auc, look, summary.is_better(report, model, raw.attribute))
             for model, look in looks
             if model.role == "model" and (attack := summary.attack_of(model, raw.attribute)) is not None
         ]
         if found:
-            n_worse, name = sum(worse for _, _, worse in found), shown(raw.attribute, 40)
+            n_better, name = sum(better for _, _, better in found), shown(raw.attribute, 40)
             auc, best, _ = min(found, key=lambda one: one[0].value)
-            if n_worse == 0:
+            if n_better == len(found):
                 told = f"All {len(found)} embeddings hide {name} better than plain PCA does"
-            elif n_worse == len(found):
-                told = f"None of the {n_worse} embeddings hides {name} better than plain PCA does"
+            elif n_better == 0:
+                told = f"None of the {len(found)} embeddings hides {name} clearly better than plain PCA does"
             else:
-                told = f"{n_worse} of {len(found)} embeddings hide {name} no better than plain PCA does"
+                many = f"{len(found) - n_better} of {len(found)} embeddings"
+                told = f"{many} hide {name} not clearly better than plain PCA does"
             told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}."
-            said.append((-n_worse, told))
+            said.append((n_better - len(found), told))
     return " ".join(told for _, told in sorted(said, key=lambda one: one[0]))
 
 
@@ -184,6 +185,11 @@ def _answers(report: Report, looks: Looks) -> Iterator[Answer]:
             yield Answer(
                 raw.attribute, worst, f"{worst} for {'every' if worst == 'holds' else 'any'} embedding", []
             )
+        elif len(found) <= HEADLINED:
+            # Each its own, in the order they were given: the first one is the one that is judged.
+            for look, verdict in found:
+                why = [verdict.sentence] if verdict.answer == "cannot tell" else []
+                yield Answer(raw.attribute, verdict.answer, f"{verdict.answer} for {look.called}", why)
         else:
             says = [f"{summary.sentence(answer)}: {', '.join(named)}." for answer, named in by_answer.items()]
             told = f"{worst} for {len(by_answer[worst])} of {len(found)} embeddings"
@@ -228,9 +234,9 @@ def _attack(report: Report, looks: Looks) -> Iterator[Part]:
     rounding = tables.rounding_table(report)
     if rounding.rows:
         told = (
-            "Digits far behind the decimal point can give a group away. Here the attack is repeated after "
-            "noise of a millionth of each coordinate's spread, which no user of the embedding would "
-            "notice. If the AUC drops by more than 0.02, the embedding leaks through rounding."
+            "Digits far behind the decimal point can give a group away. Here a forest attacks with and "
+            "without noise of a millionth of each coordinate's spread, which no user of the embedding would "
+            "notice. If its AUC drops by more than 0.02, the embedding leaks through rounding."
         )
         leaks = any(leak.rounding and leak.rounding.leaks for model in report.models for leak in model.leaks)
         yield Part("Leaks through rounding", [told], table=rounding, folded=not leaks)

@@ -19,12 +19,13 @@ from fairstream.auditing.report import (
 
 # What the method can promise and what it cannot; shown with every report.
 CAVEAT = (
-    "The method makes the groups' averages and spreads agree. It does not make the groups identical: a "
+    "An embedding in which the groups' averages and spreads agree does not make the groups identical: a "
     "flexible attacker can still tell them apart by what averages and spreads do not show. That these "
     "attackers fail is no proof that every attacker fails."
 )
 NO_LIMIT = "No limit was stated for this audit, so it gives no verdict."
 SCALE = "0.5 is pure guessing, 1 is certainty"
+MEASURE = f"AUC: the share of pairs of different groups that an attacker ranks the right way round; {SCALE}."
 ATTACKERS = {
     "linear": "a linear classifier",
     "quadratic": "a quadratic classifier",
@@ -42,7 +43,7 @@ def summarise(report: Report) -> tuple[str, ...]:
     sentences = [*report.warnings, *filter(None, [report.headline])]
     for model in report.models:
         if model.role == "model":
-            sentences += [f"{model.name}: {plain(finding)}" for finding in findings(report, model)]
+            sentences += [f"{sentence(model.name)}: {plain(finding)}" for finding in findings(report, model)]
     return (*sentences, CAVEAT)
 
 
@@ -80,10 +81,10 @@ def raw_attack(report: Report, attribute: str) -> AttackResult | None:
     return next((raw.attack for raw in report.raw if raw.attribute == attribute), None)
 
 
-def is_no_better(report: Report, model: ModelReport, attribute: str) -> bool:
-    """Whether an attacker reads the attribute about as well as from plain PCA."""
+def is_better(report: Report, model: ModelReport, attribute: str) -> bool:
+    """Whether an attacker clearly reads the attribute less well than from plain PCA."""
     ours, pca = attack_of(model, attribute), attack_of(control_of(report, model), attribute)
-    return ours is not None and pca is not None and ours.strongest.auc.high >= pca.strongest.auc.low
+    return ours is None or pca is None or ours.strongest.auc.high < pca.strongest.auc.low
 
 
 def attacker_phrase(name: str) -> str:
