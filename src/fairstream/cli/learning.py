@@ -163,7 +163,8 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
     "--sample",
     type=click.IntRange(min=1),
     metavar="ROWS",
-    help="Also keep about this many rows of each group, for --guard. The file then holds row-level data.",
+    help="Also keep about this many rows of each group and their --target, for fairstream solve --guard and "
+    "fairstream tune. The file then holds row-level data.",
 )
 @output_option("The moments file to write.", MOMENTS)
 @as_json
@@ -190,7 +191,7 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
         try:
             merged.merge(load_moments(file))
         except ValueError as error:
-            raise click.ClickException(f"{file} does not go with {files[0]}: {error}") from error
+            raise ValueError(f"{file} does not go with {files[0]}: {error}") from error
     merged.save(output, with_sample=merged.sample is not None)
     answer({"moments": str(output), **merged.describe()}, as_json)
 

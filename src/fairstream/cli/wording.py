@@ -117,6 +117,29 @@ RULES = (
         r"maximise='target' needs the target: pass y",
         "--maximise target needs the target: name it with --target",
     ),
+    Rule(
+        r"needs the target of the rows, these have none: pass y, or collect .* with a target",
+        "needs the target of the rows, these have none: name it with --target, for moments in "
+        "fairstream moments --sample --target",
+    ),
+    Rule(r"^guard needs a", "--guard needs a", "a guard needs a"),
+    Rule(
+        r"(hold no|needs a) sample of rows: collect (?:them|the moments) with sample=(\d+) or so",
+        r"\1 sample of rows: collect them with fairstream moments --sample \2",
+        r"\1 sample of rows: collect them with fairstream moments --sample \2",
+    ),
+    Rule(
+        r"keep_target needs the target of the sampled rows: pass y to fit",
+        "--keep-target needs the target of the sampled rows: name it with --target, for moments in "
+        "fairstream moments --sample --target",
+        "keeping the target needs that of the sampled rows: collect them with fairstream moments --sample "
+        "--target",
+    ),
+    Rule(
+        r"only one of the summaries keeps a sample of rows: collect both with sample=",
+        "only one of them keeps a sample of rows: collect both with fairstream moments --sample",
+        "only one of them keeps a sample of rows: collect both with fairstream moments --sample",
+    ),
     # Solvers and passes
     Rule(
         r"a larger rank \(it is (\d+)\) or solver=\"exact\"",

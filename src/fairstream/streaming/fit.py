@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any, TypeAlias, TypeVar, overload
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from fairstream.data import open_source
@@ -17,6 +16,7 @@ from fairstream.data.groups import Groups
 from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
+from fairstream.data.targets import TargetNumbers
 from fairstream.estimators.base import FairEstimator
 from fairstream.estimators.learner import (
     Learner,
@@ -169,7 +169,8 @@ def collect_moments(
     dtype : {float64, float32}, optional
         By default float32 if that holds the rows as they are (images, float32), else float64, as in a fit.
     sample : int, optional
-        Rows of each group to keep, as in `GroupMoments`.
+        Rows of each group to keep, as in `GroupMoments`, with their target if the source has one: numbers or
+        two classes.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
 
@@ -185,17 +186,7 @@ def collect_moments(
     def new_learner(X: Matrix, groups: Groups | None) -> Learner:
         return MomentsLearner(GroupMoments(X.shape[1], rank, dtype or working_dtype(X.dtype), sample=sample))
 
-    return _learned(source, new_learner, progress).moments
-
-
-def _numbers(target: Any, wanted: bool) -> Any:
-    """Return the target of a block as numbers, None unless it is wanted."""
-    if not wanted or target is None:
-        return None
-    values = np.asarray(target)
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"the target has dtype {values.dtype}, keep_target needs numbers: write 0 and 1")
-    return values.astype(np.float64)
+    return _learned(source, new_learner, progress, with_target=sample is not None).moments
 
 
 def _learned(
@@ -203,12 +194,14 @@ def _learned(
 ) -> Learner:
     """Return what a new learner has learned from as many passes over the source as it wants."""
     learner: Learner | None = None
+    numbers = TargetNumbers()
     done = passes = 0
     while learner is None or passes < learner.passes:
         rows = 0
         for block, rows in _counted(source):
             learner = learner or _started(source, new_learner, block)
-            learner.update(block.X, block.groups or None, block.weights, _numbers(block.target, with_target))
+            target = numbers(block.target) if with_target else None
+            learner.update(block.X, block.groups or None, block.weights, target)
             if progress is not None:
                 progress(done + rows, source.n_rows and source.n_rows * learner.passes)
         if learner is None:
