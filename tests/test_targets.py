@@ -11,7 +11,7 @@ from fairstream.data.targets import TargetNumbers
 @pytest.fixture
 def people():
     rng = np.random.default_rng(0)
-    sex, X = rng.choice(["f", "m"], 400), rng.normal(size=(400, 4))
+    sex, X = rng.choice(["f", "m"], 400), rng.normal(size=(400, 7))
     return X, sex, np.where(X[:, 1] > 0, ">50K", "<=50K")
 
 
@@ -50,10 +50,10 @@ def test_a_sample_of_rows_keeps_their_target_and_parts_agree_on_it(people):
 
 def test_tuning_for_a_target_that_is_not_there_is_refused(people):
     X, sex, _ = people
-    without = GroupMoments(4, sample=1_000).update(X, {"sex": sex})
+    without = GroupMoments(7, sample=1_000).update(X, {"sex": sex})
     with pytest.raises(ValueError, match="needs the target of the rows, these have none"):
         tune(without, limit=0.8, n_components=2, maximise="target")
-    several = GroupMoments(4, sample=1_000).update(X, {"sex": sex}, target=np.arange(400) % 3)
+    several = GroupMoments(7, sample=1_000).update(X, {"sex": sex}, target=np.arange(400) % 3)
     with pytest.raises(ValueError, match="two classes, this one has 3 values"):
         tune(several, limit=0.8, n_components=2, maximise="target")
 
@@ -62,8 +62,8 @@ def test_tuning_for_a_target_that_is_not_there_is_refused(people):
 def table(tmp_path, people):
     pytest.importorskip("pyarrow")
     X, sex, income = people
-    rows = [f"{a},{b},{c},{d},{s},{y}" for (a, b, c, d), s, y in zip(X, sex, income, strict=True)]
-    (tmp_path / "d.csv").write_text("\n".join(["a,b,c,d,sex,income", *rows]))
+    rows = [f"{','.join(map(str, x))},{s},{y}" for x, s, y in zip(X, sex, income, strict=True)]
+    (tmp_path / "d.csv").write_text("\n".join(["a,b,c,d,e,f,g,sex,income", *rows]))
     return tmp_path / "d.csv"
 
 

@@ -23,6 +23,7 @@ from fairstream.cli.options import (
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
+from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.learner import SOLVERS
 from fairstream.estimators.pca import FairStreamingPCA
@@ -120,9 +121,12 @@ def fit(
             progress=progress,
         )
     unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)
-    estimator.subspace_.save(output)
-    facts = {"model": str(output), **estimator.subspace_.describe()}
-    answer({**facts, "rows_without_label": unlabelled}, as_json)
+    subspace = estimator.subspace_
+    subspace.save(output)
+    told = unlabelled and told_unlabelled(
+        subspace.group_counts, subspace.n_rows, unlabelled, estimator.min_group_size
+    )
+    answer({"model": str(output), **subspace.describe(), "rows_without_label": told}, as_json)
 
 
 def _new_estimator(channels: str, source: Any, choices: dict[str, Any]) -> Any:

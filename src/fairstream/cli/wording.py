@@ -72,7 +72,7 @@ RULES = (
     Rule(r"without sensitive_features=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
     # Tables
     Rule(
-        r'pass impute="mean", drop those rows, or leave it out of features',
+        r'fill them with open_source\(\.\.\., impute="mean"\), drop those rows, or leave it out of features',
         "pass --impute mean, drop those rows, or leave it out of --features",
         "fill or drop those rows, or fit the model again with fairstream fit --impute mean",
     ),
@@ -139,6 +139,19 @@ RULES = (
         r"only one of the summaries keeps a sample of rows: collect both with sample=",
         "only one of them keeps a sample of rows: collect both with fairstream moments --sample",
         "only one of them keeps a sample of rows: collect both with fairstream moments --sample",
+    ),
+    # Dither
+    Rule(
+        r"or name a file that holds it \((.*)\), or pass dither=0",
+        r"or name a file that holds it with --dither-key (\1), or pass --dither 0 for no noise",
+        r"or use transform or erase with a key file",
+    ),
+    Rule(r"^the key file of dither", "the file of --dither-key", "the key file"),
+    Rule(r"; a key itself is passed as bytes", "; a key itself is never typed"),
+    Rule(
+        r"^a key is given, .*",
+        "--dither-key is given, but no noise is added: pass --dither 0.3, or leave it out",
+        "a key is given, but no noise is added",
     ),
     # Solvers and passes
     Rule(

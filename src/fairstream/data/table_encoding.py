@@ -406,8 +406,8 @@ def _missing_values(name: str, count: int, where: str) -> ValueError:
     """Return the error for missing values."""
     values = "1 missing value" if count == 1 else f"{count:,} missing values"
     return ValueError(
-        f'column {name!r} has {values} in {where}: pass impute="mean", drop those rows, '
-        "or leave it out of features"
+        f'column {name!r} has {values} in {where}: fill them with open_source(..., impute="mean"), drop '
+        "those rows, or leave it out of features"
     )
 
 

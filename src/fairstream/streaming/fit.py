@@ -13,6 +13,7 @@ from fairstream.data.blocks import Block, BlockSource, Matrix, is_source
 from fairstream.data.cutting import cut_block
 from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
+from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
@@ -148,6 +149,7 @@ def fit_source(
                 learner = _steps_with_checkpoints(source, estimator, keeper, progress)
             else:
                 learner = _learned_with_checkpoints(source, estimator, keeper, progress)
+    warn_of_namesakes(learner.schema, learner.group_counts)
     return estimator.adopt(learner)
 
 
@@ -186,7 +188,9 @@ def collect_moments(
     def new_learner(X: Matrix, groups: Groups | None) -> Learner:
         return MomentsLearner(GroupMoments(X.shape[1], rank, dtype or working_dtype(X.dtype), sample=sample))
 
-    return _learned(source, new_learner, progress, with_target=sample is not None).moments
+    learner = _learned(source, new_learner, progress, with_target=sample is not None)
+    warn_of_namesakes(learner.schema, learner.group_counts)
+    return learner.moments
 
 
 def _learned(

@@ -45,19 +45,43 @@ def dither_key(source: DitherKey = None) -> bytes:
     b'sixteen bytes or more'
     """
     if isinstance(source, bytes):
-        key, origin = source, "dither_key"
+        key, origin = source, "the key"
     elif source is not None:
-        key, origin = Path(source).read_bytes().strip(), f"the key file {os.fspath(source)}"
+        key, origin = _key_in_file(source), "the key file of dither"
     else:
         key, origin = os.environ.get(KEY_VARIABLE, "").encode(), f"the environment variable {KEY_VARIABLE}"
         if not key:
             raise ValueError(
-                f"dither needs a secret key: set the environment variable {KEY_VARIABLE}, or pass a key file "
-                '(for instance of `python -c "import secrets; print(secrets.token_hex(32))"`)'
+                f"dither needs a secret key: set the environment variable {KEY_VARIABLE}, or name a file "
+                'that holds it (made for instance by `python -c "import secrets; print(secrets.token_hex(32))"`), or '
+                "pass dither=0"
             )
     if len(key) < LEAST_KEY:
         raise ValueError(f"{origin} holds {len(key)} bytes: a key needs at least {LEAST_KEY} secret ones")
     return key
+
+
+def _key_in_file(path: str | os.PathLike[str]) -> bytes:
+    """Return what a key file holds. Errors do not repeat its name: it may be the secret itself."""
+    try:
+        return Path(path).read_bytes().strip()
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or "it is no path").lower()
+    raise ValueError(
+        f"the key file of dither cannot be read ({reason}): name a file that holds the key; a key itself is "
+        "passed as bytes"
+    )
+
+
+def warn_of_unused_key(key: DitherKey) -> None:
+    """Warn if a key is given although no noise is added: whoever gives one expects noise."""
+    if key is not None:
+        warnings.warn(
+            "a key is given, but the model has no dither, so no noise is added: pass dither=0.3 for "
+            "instance, or leave the key out",
+            FairstreamWarning,
+            stacklevel=4,
+        )
 
 
 def check_dither(dither: object) -> None:
