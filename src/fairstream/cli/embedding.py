@@ -19,6 +19,7 @@ from fairstream.cli.options import (
     open_data,
     output_option,
     reading_options,
+    skipped_rows,
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import InputPath, WritingCommand
@@ -68,4 +69,5 @@ def _write(
     source = open_data(data, opener=partial(open_like, subspace), **reading)
     with progress_on_terminal(title) as progress:
         rows = write(subspace, source, output, dither=dither, key=dither_key, progress=progress)
-    answer({"output": str(output), "n_rows": rows, width: getattr(subspace, width)}, as_json)
+    facts = {"output": str(output), "n_rows": rows, width: getattr(subspace, width)}
+    answer({**facts, **skipped_rows(source)}, as_json)

@@ -18,6 +18,7 @@ from fairstream.cli.options import (
     output_option,
     pair,
     reading_options,
+    skipped_rows,
     solving_choices,
     solving_options,
 )
@@ -126,7 +127,8 @@ def fit(
     told = unlabelled and told_unlabelled(
         subspace.group_counts, subspace.n_rows, unlabelled, estimator.min_group_size
     )
-    answer({"model": str(output), **subspace.describe(), "rows_without_label": told}, as_json)
+    facts = {"model": str(output), **subspace.describe(), "rows_without_label": told}
+    answer({**facts, **skipped_rows(source)}, as_json)
 
 
 def _new_estimator(channels: str, source: Any, choices: dict[str, Any]) -> Any:
@@ -181,7 +183,7 @@ def moments(
         collected = collect_moments(source, rank=rank, sample=sample, progress=progress)
     collected.save(output, with_sample=sample is not None)
     facts = {"moments": str(output), **collected.describe()}
-    answer({**facts, "rows_without_label": source.unlabelled}, as_json)
+    answer({**facts, "rows_without_label": source.unlabelled, **skipped_rows(source)}, as_json)
 
 
 @click.command(cls=WritingCommand)

@@ -14,6 +14,7 @@ from fairstream.cli.writing import InputInText, InputPath, OutputPath
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource
 from fairstream.data.open import OPTIONS
+from fairstream.data.schema import UNSEEN
 from fairstream.estimators.images import FairImagePCA
 from fairstream.files.format import load
 from fairstream.moments import GroupMoments
@@ -57,6 +58,27 @@ reading_options = apply_options(
         type=InputPath(exists=True, dir_okay=False),
         help="For images: the table that --sensitive names columns of (CelebA text, CSV or Parquet).",
     ),
+    click.option("--delimiter", metavar="CHARACTER", help="For CSV: what separates columns."),
+    click.option("--text-encoding", metavar="NAME", help="For CSV: latin-1, for example.  [default: utf-8]"),
+    click.option(
+        "--null-values", metavar="A,B,...", help="For CSV: more cells that count as missing: ?,unknown."
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        help="For CSV: the decimal mark; with a comma, --delimiter is ; if not given.",
+    ),
+    click.option(
+        "--bad-rows",
+        type=click.Choice(["raise", "skip"]),
+        help="For CSV: what is done with rows that do not fit.  [default: raise]",
+    ),
+    click.option(
+        "--unseen",
+        type=click.Choice(UNSEEN),
+        help="For tables: what becomes of categories that the model does not know; other needs a model that "
+        "was fitted so.  [default: as for the fit, raise]",
+    ),
     click.option(
         "--option",
         "others",
@@ -77,6 +99,12 @@ encoding_options = apply_options(
         "--categories",
         type=InputPath(exists=True, dir_okay=False),
         help="JSON file {column: [values]}: every category there is, so that parts of a table agree.",
+    ),
+    click.option(
+        "--max-categories",
+        type=click.IntRange(min=1),
+        help="Most categories of a column; with --unseen other the rarest of more are joined.  "
+        "[default: 10000]",
     ),
     click.option(
         "--like",
@@ -159,16 +187,18 @@ def open_data(
     attributes: Path | None = None,
     others: tuple[str, ...] = (),
     standardize: bool = False,
-    impute: str | None = None,
     categories: Path | None = None,
+    null_values: str | None = None,
     like: Path | None = None,
     opener: Callable[..., BlockSource] = open_source,
+    **named: Any,
 ) -> BlockSource:
-    """Open the data that a command was given, with the options it was given."""
+    """Open the data that a command was given, with the options it was given; `named` pass as they are."""
     options = dict(map(_split_option, others))
+    options |= {name: value for name, value in named.items() if value is not None}
     options |= {} if attributes is None else {"attributes": attributes}
     options |= {"standardize": True} if standardize else {}
-    options |= {} if impute is None else {"impute": impute}
+    options |= {} if null_values is None else {"null_values": null_values.split(",")}
     options |= {} if categories is None else {"categories": _read_categories(categories)}
     options |= {} if like is None else {"encoding": _encoding_of(like)}
     return opener(
@@ -179,6 +209,12 @@ def open_data(
         block_size=block_size,
         **options,
     )
+
+
+def skipped_rows(source: Any) -> dict[str, int]:
+    """Return, as a fact to answer, how many rows the last pass over a source skipped; nothing if none."""
+    number = int(getattr(source, "skipped_rows", 0))
+    return {"rows_skipped": number} if number else {}
 
 
 def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
@@ -287,7 +323,7 @@ def _split_option(text: str) -> tuple[str, Any]:
     if name == "encoding":
         raise click.BadParameter(
             "encoding is not an option for files: for the character set of a text file write "
-            f"--option text_encoding={value}",
+            f"--text-encoding {value}",
             param_hint="--option",
         )
     if name in ("sensitive", "sensitive_features", "features", "target", "block_size"):

@@ -41,7 +41,7 @@ class Argument(NamedTuple):
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
 # Options of `open_source` that have no option of their own.
 _OPTIONS = (
-    "delimiter|column_names|column_types|text_encoding|newlines_in_values|key|missing_chunks|name_column|names|"
+    "column_names|column_types|newlines_in_values|key|missing_chunks|name_column|names|"
     "mode|resize|workers|prefetch|max_pixels|max_bytes|on_error"
 )
 _TO_ENCODE = ("--impute",)  # only commands that choose how columns become features have it
@@ -90,10 +90,11 @@ RULES = (
     Rule(r"leave it out of features", "leave it out of --features", "fit the model without it", _TO_ENCODE),
     Rule(r"column_types=\{name: type\}", """--option 'column_types={"NAME": "TYPE"}'""", "another file"),
     Rule(rf"^({_OPTIONS}) (is|names|does) ", r"--option \1 \2 ", r"\1 \2 "),
-    Rule(r"""delimiter=(['"].['"])""", r"--option delimiter=\1", "another delimiter"),
+    Rule(r"""delimiter=(['"].['"])""", r"--delimiter \1", "another delimiter"),
+    Rule(r"newlines_in_values=True", "--option newlines_in_values=true", "another file"),
     Rule(
         r"has (\S*;\S*): name one of these",
-        r"has \1: name one of these, or pass --option 'delimiter=;' if that separates its columns",
+        r"has \1: name one of these, or pass --delimiter ';' if that separates its columns",
         r"has \1: name one of these",
     ),
     Rule(r"leave it out with features=\[\.\.\.\]", "leave it out of --features", "leave it out", _TO_ENCODE),
@@ -215,6 +216,13 @@ ARGUMENTS = (
     Argument("categories", "--categories", "the categories"),
     Argument("standardize", "--standardize", "scaling"),
     Argument("impute", "--impute", "filling missing values"),
+    Argument("unseen", "--unseen", "the choice for unknown categories"),
+    Argument("max_categories", "--max-categories", "the most categories"),
+    Argument("delimiter", "--delimiter", "the delimiter"),
+    Argument("text_encoding", "--text-encoding", "the text encoding"),
+    Argument("null_values", "--null-values", "the missing values"),
+    Argument("decimal", "--decimal", "the decimal mark"),
+    Argument("bad_rows", "--bad-rows", "the choice for bad rows"),
     Argument("min_group_size", "--min-group-size", "the least group size"),
     Argument("sample_rows", "--sample", "the number of sampled rows"),
     Argument("limit", "--limit", "the limit"),

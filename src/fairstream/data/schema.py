@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+UNSEEN = ("raise", "ignore", "other")
+"""What may become of a category that an encoding does not know."""
+
 
 @dataclass(frozen=True)
 class Schema:

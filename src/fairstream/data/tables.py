@@ -21,7 +21,13 @@ from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.progress import reported
-from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
+from fairstream.data.table_encoding import (
+    Identifiers,
+    TableEncoder,
+    column_kind,
+    encode_labels,
+    target_values,
+)
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 
 try:
@@ -53,6 +59,8 @@ class TableSource:
         standardize: bool = False,
         impute: str | None = None,
         encoding: Mapping[str, Any] | None = None,
+        unseen: str | None = None,
+        max_categories: int | None = None,
         block_size: int | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
@@ -62,6 +70,7 @@ class TableSource:
         if encoding is not None:
             beside: dict[str, Any] = {"features": features, "categories": categories, "impute": impute}
             beside |= {"standardize": standardize or None, "keep_sensitive": keep_sensitive or None}
+            beside |= {"max_categories": max_categories}
             for argument, value in beside.items():
                 if value is not None:
                     raise ValueError(
@@ -95,11 +104,18 @@ class TableSource:
         _check_labels(reader, sensitive_features)
         self._features = tuple(chosen)
         if encoding is not None:
-            self._encoder = TableEncoder.restored(reader.schema, encoding)
+            self._encoder = TableEncoder.restored(reader.schema, encoding, unseen=unseen)
         else:
             self._encoder = TableEncoder.plan(
-                reader.schema, chosen, categories=categories or {}, standardize=standardize, impute=impute
+                reader.schema,
+                chosen,
+                categories=categories or {},
+                standardize=standardize,
+                impute=impute,
+                unseen=unseen,
+                max_categories=max_categories,
             )
+        self._identifiers = None if encoding is not None else Identifiers(reader.schema, chosen)
         self._block_size = check_block_size(block_size)
         self._first_row = 0
         self._n_rows: int | None = None
@@ -164,11 +180,26 @@ class TableSource:
         target = () if self._target is None else (self._target,)
         columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
         start = self._first_row
+        identifiers = copy.copy(self._identifiers)
         for table in _exact_tables(self._batches(columns), self.block_size):
+            if identifiers is not None:
+                identifiers.look(table)
             groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
             y = None if self._target is None else target_values(table.column(self._target))
             yield Block(self._encoder.encode(table, start), groups, y)
             start += table.num_rows
+        if identifiers is not None and self._first_row == 0:
+            identifiers.warn()
+            self._identifiers = None  # once is enough
+
+    @property
+    def _skips_rows(self) -> bool:
+        return bool(getattr(self._reader, "skips_rows", False))
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that the last pass left out because they did not fit, see `bad_rows` of `open_source`."""
+        return int(getattr(self._reader, "skipped_rows", 0))
 
     def _learn(self) -> None:
         columns = self._encoder.columns_to_learn
@@ -180,10 +211,14 @@ class TableSource:
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
         numbers = set(self._encoder.number_names) - {*self._sensitive, self._target}
+        target = () if self._target is None else (self._target,)
+        # Which rows are skipped depends on the columns that are read: they must be the same in every pass.
+        more = (*self._features, *self._sensitive, *target) if self._skips_rows else ()
+        wanted = list(dict.fromkeys([*columns, *more]))
         count = 0
-        for batch in self._reader.batches(columns, [name for name in columns if name in numbers]):
+        for batch in self._reader.batches(wanted, [name for name in wanted if name in numbers]):
             count += batch.num_rows
-            yield batch
+            yield batch.select(list(columns)) if more else batch
         expected = self.n_rows
         if expected is None:
             self._n_rows = count

@@ -53,7 +53,7 @@ def dither_key(source: DitherKey = None) -> bytes:
         if not key:
             raise ValueError(
                 f"dither needs a secret key: set the environment variable {KEY_VARIABLE}, or name a file "
-                'that holds it (made for instance by `python -c "import secrets; print(secrets.token_hex(32))"`), or '
+                'that holds it (made by `python -c "import secrets; print(secrets.token_hex(32))"`), or '
                 "pass dither=0"
             )
     if len(key) < LEAST_KEY:
