@@ -30,7 +30,18 @@ embedding_options = apply_options(
     data_argument,
     reading_options,
     dither_options,
-    output_option("Where to write: .parquet, .csv or .npy."),
+    click.option(
+        "--keep",
+        metavar="A,B,...",
+        help="Columns of the table that are carried along to the output, before the others.",
+    ),
+    click.option(
+        "--part-rows",
+        type=click.IntRange(min=1),
+        metavar="ROWS",
+        help="Write a folder of files with so many rows each.",
+    ),
+    output_option("Where to write: .parquet, .arrow, .feather, .csv, .npy or .zarr."),
     as_json,
 )
 
@@ -61,13 +72,24 @@ def _write(
     data: Path,
     dither: float | None,
     dither_key: Path | None,
+    keep: str | None,
+    part_rows: int | None,
     output: Path,
     as_json: bool,
     **reading: Any,
 ) -> None:
     subspace = load_subspace(model)
-    source = open_data(data, opener=partial(open_like, subspace), **reading)
+    named = None if keep is None else [name.strip() for name in keep.split(",")]
+    source = open_data(data, opener=partial(open_like, subspace), keep=named, **reading)
     with progress_on_terminal(title) as progress:
-        rows = write(subspace, source, output, dither=dither, key=dither_key, progress=progress)
+        rows = write(
+            subspace,
+            source,
+            output,
+            dither=dither,
+            key=dither_key,
+            part_rows=part_rows,
+            progress=progress,
+        )
     facts = {"output": str(output), "n_rows": rows, width: getattr(subspace, width)}
     answer({**facts, **skipped_rows(source)}, as_json)

@@ -23,7 +23,7 @@ from fairstream.cli.options import (
     solving_options,
 )
 from fairstream.cli.progress import progress_on_terminal
-from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
+from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
 from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.learner import SOLVERS
@@ -79,6 +79,11 @@ rank_option = click.option(
     metavar="N",
     help="Fit with N worker processes on this machine.",
 )
+@click.option(
+    "--save-moments",
+    type=OutputPath(MOMENTS),
+    help="Also write the moments, for frontier, solve and merge without a second pass.",
+)
 @output_option("The model file to write.", MODEL)
 @as_json
 def fit(
@@ -94,6 +99,7 @@ def fit(
     resume: bool,
     dask: str | None,
     workers: int | None,
+    save_moments: Path | None,
     output: Path,
     as_json: bool,
     **given: Any,
@@ -106,6 +112,11 @@ def fit(
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
         choices["power_steps"] = pair(power_steps, "--power-steps")
+    if save_moments is not None and (solver == "power" or channels == "separate"):
+        other = "--solver power" if solver == "power" else "--channels separate"
+        raise click.UsageError(
+            f"--save-moments does not go with {other}, which has none to save: leave it out"
+        )
     client = _chosen_client(dask, workers, every)
     refuse_occupied(checkpoint, resume)
     place = data if client is None else data.absolute()  # workers may have been started in another folder
@@ -124,10 +135,13 @@ def fit(
     unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)
     subspace = estimator.subspace_
     subspace.save(output)
+    if save_moments is not None:
+        estimator.moments_.save(save_moments)
     told = unlabelled and told_unlabelled(
         subspace.group_counts, subspace.n_rows, unlabelled, estimator.min_group_size
     )
-    facts = {"model": str(output), **subspace.describe(), "rows_without_label": told}
+    files = {"model": str(output)} | ({} if save_moments is None else {"moments": str(save_moments)})
+    facts = {**files, **subspace.describe(), "rows_without_label": told}
     answer({**facts, **skipped_rows(source)}, as_json)
 
 

@@ -17,12 +17,16 @@ Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the l
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows that arrive together: features, encoded groups and, if there are any, target and weights."""
+    """Rows that arrive together: features, encoded groups and, if there are any, target and weights.
+
+    `kept` is an Arrow table of columns that are carried along to an output, see `keep` of `open_source`.
+    """
 
     X: Matrix
     groups: Groups = field(default_factory=dict)
     target: NDArray[Any] | None = None
     weights: NDArray[Any] | None = None
+    kept: Any = None
 
     @property
     def n_rows(self) -> int:

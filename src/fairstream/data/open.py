@@ -28,7 +28,7 @@ class _Kind(NamedTuple):
 
 _MATRIX = ("features", "target", "keep_sensitive")
 _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
-_CATEGORIES = ("unseen", "max_categories")
+_COLUMNS = ("unseen", "max_categories", "keep")
 _CELLS = ("null_values", "decimal", "bad_rows")
 _CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values", *_CELLS)
 _STORE = ("features", "target", "key")
@@ -38,9 +38,9 @@ _KINDS = {
     "array": _Kind("an array", "arrays", _MATRIX),
     "npy": _Kind("a .npy file", "arrays", _MATRIX),
     "npz": _Kind("an .npz file", "arrays", (*_MATRIX, "key")),
-    "frame": _Kind("a frame", "tables", (*_TABLE, *_CATEGORIES)),
-    "parquet": _Kind("Parquet files", "tables", (*_TABLE, *_CATEGORIES)),
-    "csv": _Kind("a CSV file", "tables", (*_TABLE, *_CATEGORIES, *_CSV)),
+    "frame": _Kind("a frame", "tables", (*_TABLE, *_COLUMNS)),
+    "parquet": _Kind("Parquet files", "tables", (*_TABLE, *_COLUMNS)),
+    "csv": _Kind("a CSV file", "tables", (*_TABLE, *_COLUMNS, *_CSV)),
     "hdf5": _Kind("an HDF5 file", "stores", _STORE),
     "zarr": _Kind("a Zarr store", "stores", (*_STORE, "missing_chunks")),
     "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
@@ -111,7 +111,8 @@ def open_source(
           ``unseen`` says what becomes of a category that the encoding does not know: "raise" (by default),
           "ignore" (no feature of the column is 1) or "other" (a feature for all such categories, which must
           be there from the fit on). ``max_categories`` (10,000) is the most that a column may have; with
-          ``unseen="other"`` the rarest of more go to the others;
+          ``unseen="other"`` the rarest of more go to the others. ``keep`` (["id"]) names columns that are no
+          features but carried along, to the output of `embed_source` and `erase_source`;
         - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``,
           ``text_encoding`` ("latin-1" say; UTF-8 by default), ``newlines_in_values`` (True if quoted text has
           line ends; else one is refused as the trace of a quote that was never closed), ``null_values``

@@ -494,6 +494,11 @@ def encode_labels(name: str, column: Any) -> GroupColumn:
     return check_groups(name, GroupColumn(np.append(groups.codes, -1)[indices], groups.labels))
 
 
+def plain_columns(table: Any, names: Sequence[str]) -> Any:
+    """Return some columns of a table without dictionary encoding or views, as every format can hold them."""
+    return pa.table({name: _plain(table.column(name)) for name in names})
+
+
 def target_values(column: Any) -> NDArray[Any]:
     """Return the target as a NumPy array: numbers as they are, anything else as objects."""
     values: NDArray[Any] = _plain(column).to_numpy(zero_copy_only=False)

@@ -26,6 +26,7 @@ from fairstream.data.table_encoding import (
     TableEncoder,
     column_kind,
     encode_labels,
+    plain_columns,
     target_values,
 )
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
@@ -61,6 +62,7 @@ class TableSource:
         encoding: Mapping[str, Any] | None = None,
         unseen: str | None = None,
         max_categories: int | None = None,
+        keep: Sequence[str] = (),
         block_size: int | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
@@ -83,8 +85,17 @@ class TableSource:
             other = "features" if features is not None else "no sensitive column"
             raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
         targets = () if target is None else (target,)
-        check_columns(reader, sensitive_features=sensitive_features, features=features or (), target=targets)
-        left_out = {target} if keep_sensitive else {target, *sensitive_features, *hidden}
+        if isinstance(keep, str) or (keep and listed_names(list(keep)) is None):
+            raise ValueError(f"keep is {keep!r}: pass a list of column names")
+        check_columns(
+            reader,
+            sensitive_features=sensitive_features,
+            features=features or (),
+            target=targets,
+            keep=keep,
+        )
+        self.kept_names = tuple(keep)
+        left_out = {target, *keep} if keep_sensitive else {target, *keep, *sensitive_features, *hidden}
         chosen = (
             [
                 name
@@ -100,7 +111,7 @@ class TableSource:
             )
         check_columns(reader, features=chosen)
         if isinstance(reader, CsvReader):
-            reader.check_text([*chosen, *sensitive_features, *targets])
+            reader.check_text([*chosen, *sensitive_features, *targets, *keep])
         _check_labels(reader, sensitive_features)
         self._features = tuple(chosen)
         if encoding is not None:
@@ -177,8 +188,7 @@ class TableSource:
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; files are open only while this runs."""
         self._learn()
-        target = () if self._target is None else (self._target,)
-        columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
+        columns = self._columns
         start = self._first_row
         identifiers = copy.copy(self._identifiers)
         for table in _exact_tables(self._batches(columns), self.block_size):
@@ -186,11 +196,18 @@ class TableSource:
                 identifiers.look(table)
             groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
             y = None if self._target is None else target_values(table.column(self._target))
-            yield Block(self._encoder.encode(table, start), groups, y)
+            kept = plain_columns(table, self.kept_names) if self.kept_names else None
+            yield Block(self._encoder.encode(table, start), groups, y, kept=kept)
             start += table.num_rows
         if identifiers is not None and self._first_row == 0:
             identifiers.warn()
             self._identifiers = None  # once is enough
+
+    @property
+    def _columns(self) -> list[str]:
+        """All columns that are read."""
+        target = () if self._target is None else (self._target,)
+        return list(dict.fromkeys([*self._features, *self._sensitive, *target, *self.kept_names]))
 
     @property
     def _skips_rows(self) -> bool:
@@ -210,10 +227,9 @@ class TableSource:
             self._encoder = encoder
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        numbers = set(self._encoder.number_names) - {*self._sensitive, self._target}
-        target = () if self._target is None else (self._target,)
+        numbers = set(self._encoder.number_names) - {*self._sensitive, self._target, *self.kept_names}
         # Which rows are skipped depends on the columns that are read: they must be the same in every pass.
-        more = (*self._features, *self._sensitive, *target) if self._skips_rows else ()
+        more = self._columns if self._skips_rows else ()
         wanted = list(dict.fromkeys([*columns, *more]))
         count = 0
         for batch in self._reader.batches(wanted, [name for name in wanted if name in numbers]):
