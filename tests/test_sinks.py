@@ -131,7 +131,10 @@ def test_a_failure_leaves_no_part_behind(model, tmp_path):
     for path, options in (("Z.parquet", {"part_rows": 2}), ("Z.zarr", {}), ("Z.arrow", {})):
         if path.endswith("zarr"):
             pytest.importorskip("zarr")
-        with pytest.raises(ValueError, match=r"shape|unequal"), open_sink(tmp_path / path, ["a"], **options) as write:
+        with (
+            pytest.raises(ValueError, match=r"shape|unequal"),
+            open_sink(tmp_path / path, ["a"], **options) as write,
+        ):
             [write(rows) for rows in (np.ones((5, 1)), np.ones(5))]
     assert not [*tmp_path.iterdir()]
 

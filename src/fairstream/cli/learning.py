@@ -13,6 +13,7 @@ from fairstream.cli.options import (
     as_json,
     data_argument,
     encoding_options,
+    intersections_option,
     load_moments,
     open_data,
     output_option,
@@ -45,6 +46,7 @@ rank_option = click.option(
 @data_argument
 @reading_options
 @encoding_options
+@intersections_option
 @solving_options
 @click.option(
     "--channels",
@@ -109,6 +111,7 @@ def fit(
     DATA is a .parquet (file, folder, glob), .csv, .npy, .npz, .h5, .zarr or a folder or .zip of images.
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
+    choices["intersections"] = [*given.pop("intersections")] or None
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
         choices["power_steps"] = pair(power_steps, "--power-steps")
@@ -178,6 +181,7 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
 @data_argument
 @reading_options
 @encoding_options
+@intersections_option
 @rank_option
 @click.option(
     "--sample",

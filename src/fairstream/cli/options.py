@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from fairstream.cli.writing import InputInText, InputPath, OutputPath
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource
+from fairstream.data.intersections import IntersectedSource
 from fairstream.data.open import OPTIONS
 from fairstream.data.schema import UNSEEN
 from fairstream.estimators.images import FairImagePCA
@@ -34,6 +35,42 @@ def apply_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+class NumberOrShare(click.types.StringParamType):
+    """A whole number from 1, or a share between 0 and 1."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return an int or a float."""
+        try:
+            return int(value) if int(value) >= 1 else self._refuse(value, param, ctx)
+        except ValueError:
+            pass
+        try:
+            share = float(value)
+        except ValueError:
+            share = 0.0
+        return share if 0 < share < 1 else self._refuse(value, param, ctx)
+
+    def _refuse(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
+        self.fail(f"{value!r} is neither a whole number from 1 nor a share between 0 and 1", param, ctx)
+
+
+class NameList(click.types.StringParamType):
+    """At least two names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the names."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(part.strip() for part in value.split(","))
+        if len(names) < 2 or not all(names):
+            self.fail(f"{value!r} names no two attributes: write sex,race", param, ctx)
+        return names
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -112,12 +149,20 @@ encoding_options = apply_options(
         help="Encode the table's columns as for this model or moments file.",
     ),
 )
+intersections_option = click.option(
+    "--intersections",
+    type=NameList(),
+    multiple=True,
+    metavar="A,B",
+    help="Attributes whose combinations are groups too, such as sex,race; may be repeated.",
+)
 solving_options = apply_options(
     click.option(
         "-k",
         "--n-components",
-        type=click.IntRange(min=1),
-        help="Components to keep; by default as many as possible.",
+        type=NumberOrShare(),
+        metavar="K",
+        help="Components to keep, or a share of the variance such as 0.95; by default as many as possible.",
     ),
     click.option(
         "-m",
@@ -190,6 +235,7 @@ def open_data(
     categories: Path | None = None,
     null_values: str | None = None,
     like: Path | None = None,
+    intersections: tuple[tuple[str, ...], ...] = (),
     opener: Callable[..., BlockSource] = open_source,
     **named: Any,
 ) -> BlockSource:
@@ -201,7 +247,7 @@ def open_data(
     options |= {} if null_values is None else {"null_values": null_values.split(",")}
     options |= {} if categories is None else {"categories": _read_categories(categories)}
     options |= {} if like is None else {"encoding": _encoding_of(like)}
-    return opener(
+    source = opener(
         data,
         sensitive_features=_sensitive(sensitive, data),
         features=None if features is None else [_feature(name, data) for name in features.split(",")],
@@ -209,6 +255,7 @@ def open_data(
         block_size=block_size,
         **options,
     )
+    return IntersectedSource(source, [*intersections]) if intersections else source
 
 
 def skipped_rows(source: Any) -> dict[str, int]:

@@ -77,7 +77,7 @@ def embed_source(
     source : BlockSource
         If it was opened with `keep`, those columns are written before the coordinates.
     path : path
-        Ends in .parquet, .arrow, .feather, .csv (these need the `tables` extra), .npy or .zarr (the `zarr`
+        Ends in .parquet, .arrow, .feather, .csv (these need the `tables` extra), .npy or .zarr (the `stores`
         extra); appears only when complete. Must not be, or lie within, what the source was opened from.
     dither, key
         As in `FairSubspace.embed`.

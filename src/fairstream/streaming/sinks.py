@@ -137,7 +137,7 @@ def _zarr_sink(path: PathLike, names: Sequence[str]) -> Iterator[Write]:
     try:
         import zarr
     except ImportError:
-        raise missing_extra("zarr", "zarr", "writing Zarr") from None
+        raise missing_extra("zarr", "stores", "writing Zarr") from None
     with atomic_folder(path) as folder:
         store = zarr.open_group(folder, mode="w")
         chunks = (max(1, _CHUNK_BYTES // (8 * max(len(names), 1))), len(names))
