@@ -119,6 +119,7 @@ def test_a_key_that_adds_no_noise_is_warned_of():
         with warnings.catch_warnings():  # the control
             warnings.simplefilter("error")
             verb(np.ones((2, 3)), key=KEY, dither=0.1)
+            verb(np.ones((2, 3)), key=KEY, dither=0)
             verb(np.ones((2, 3)))
 
 

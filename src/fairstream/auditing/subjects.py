@@ -221,8 +221,7 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
     settings = dict(getattr(result, "parameters", {}))
     moments = getattr(model, "moments_", None)
     dither = float(getattr(model, "dither", getattr(result, "dither", 0.0)) or 0.0)
-    key = secrets.token_bytes(32) if dither else None
-    single = not isinstance(result.components, tuple)
+    key, single = secrets.token_bytes(32), not isinstance(result.components, tuple)
     return Subject(
         name=name,
         kind=type(model).__name__,

@@ -248,6 +248,8 @@ class FairSubspace(Storable):
     def _embedded(
         self, X: Matrix, dither: float | None, key: DitherKey, ids: ArrayLike | None = None
     ) -> FloatArray:
+        if dither is None and not self.dither:
+            warn_of_unused_key(key)
         dither = self.dither if dither is None else dither
         check_dither(dither)
         X, V = self._checked(X), self.components.T
@@ -260,8 +262,6 @@ class FairSubspace(Storable):
             if ids is not None:
                 warn_of_shared_identities(rows, X)
             Z += dithering(rows, dither * np.sqrt(self.explained_variance), key).astype(Z.dtype)
-        else:
-            warn_of_unused_key(key)
         if self.is_whitened:
             Z /= self.scale.astype(Z.dtype)
         return Z
@@ -273,6 +273,8 @@ class FairSubspace(Storable):
         return rows
 
     def _erased(self, X: Matrix, dither: float | None, key: DitherKey) -> FloatArray:
+        if dither is None and not self.dither:
+            warn_of_unused_key(key)
         dither = self.dither if dither is None else dither
         check_dither(dither)
         X, U = self._checked(X), self.unfair_basis.T
@@ -288,8 +290,6 @@ class FairSubspace(Storable):
         if dither:
             deviation = np.sqrt(self.total_variance / self.n_features)
             erased += dithering(X, np.full(self.n_features, dither * deviation), key).astype(erased.dtype)
-        else:
-            warn_of_unused_key(key)
         return erased
 
     # As a Gaussian model ----------------------------------------------------------------------------
