@@ -3,7 +3,8 @@
 A setting is a screen, a guard or a number of nulled directions, and a number of components. For each setting
 the search finds the least dither that keeps the attackers below the limit, by bisection, and skips what
 cannot keep more than the best so far. All families of attackers then attack the winner on the judging rows,
-and it gets more dither if they find more. Rows kept aside confirm it once.
+and it gets more dither if they find more; without a limit, the next best takes its place if they do. Rows
+kept aside confirm it once.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from fairstream.subspace.model import FairSubspace
 Announce = Callable[[str], object]
 
 SAMPLE_ROWS = 30_000  # of each group, to fit and attack with
-DITHERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8)
+DITHERS = (0.0, 0.05, *(j / 50 for j in range(5, 21)), 0.45, 0.5, 0.6, 0.8)  # steps of .02 from .1 to .4
 RECKONED = 0.2  # dither that guards reckon with before one is chosen
 SEARCHED: tuple[Mapping[str, Any], ...] = (
+    {"constraint": "none", "guard": 0.75},
     {"constraint": "none", "guard": 1.0},
     {"constraint": "none", "guard": 2.0},
     {"constraint": "none", "guard": 0.5},
@@ -194,7 +196,9 @@ class _Search:
                 self._at_kept_variance(subspace)
             else:
                 self._below_limit(subspace)
-        if self._wishes.limit is not None:
+        if self._wishes.limit is None:
+            self._attack_the_best()
+        else:
             self._strengthen()
         return self._found
 
@@ -234,6 +238,15 @@ class _Search:
         if number is None or self._wishes.maximise != "variance":
             return True
         return recovered_variance(subspace, dither) > self._found[number][0].variance
+
+    def _attack_the_best(self) -> None:
+        """Let all families attack the candidate that leaks least, until it is one that they have attacked."""
+        attacked: set[int] = set()
+        while (number := self._wishes.best(self._found)) is not None and number not in attacked:
+            candidate, subspace = self._found[number]
+            found = self._judge.attacked(subspace, candidate.dither, self._wishes.strength)
+            self._found[number] = replace(found, leak=max(found.leak, candidate.leak)), subspace
+            attacked.add(number)
 
     def _strengthen(self) -> None:
         """Let all families attack the winner; replace it by one with more dither until it withstands them."""
