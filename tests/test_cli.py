@@ -408,7 +408,7 @@ def test_a_missing_column_is_named(folder, tmp_path):
 
 
 def test_writing_tables_without_pyarrow_names_the_extra(folder, tmp_path, monkeypatch):
-    from fairstream.streaming.embed import open_sink
+    from fairstream.streaming.sinks import open_sink
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for suffix in ("csv", "parquet"):

@@ -111,8 +111,8 @@ def test_an_option_that_is_not_there_would_be_noticed():
             0,
             "raise --power-steps, or use --solver exact or sketch",
         ),
-        (["--option", "delimiter=ab"], 1, "--option delimiter is 'ab': pass a single character"),
-        (["--option", "text_encoding=none"], 1, "--option text_encoding is 'none': pass the name"),
+        (["--option", "delimiter=ab"], 1, "--delimiter is 'ab': pass a single character"),
+        (["--option", "text_encoding=none"], 1, "--text-encoding is 'none': pass the name"),
     ],
 )
 def test_hints_are_in_the_words_of_the_command_line(table, more, code, said):
@@ -154,7 +154,7 @@ def test_the_command_line_does_not_speak_python(table):
     text = run(*fit, "-s", "sex", code=1).stderr
     assert """--option 'column_types={"NAME": "TYPE"}'""" in text
     table.write_text("a;b;sex\n1;2;m\n")
-    assert "--option delimiter=';'" in run(*fit, "-s", "sex", code=1).stderr
+    assert "--delimiter ';'" in run(*fit, "-s", "sex", code=1).stderr
     assert "--option key=... does not apply" in run(*fit, "-s", "sex", "--option", "key=x", code=1).stderr
 
 
@@ -173,7 +173,7 @@ def test_an_option_that_is_none_for_files_is_refused_in_words(table, name):
     assert "TypeError" not in result.stderr
     assert name in result.stderr
     if name == "encoding":
-        assert "--option text_encoding=latin-1" in result.stderr
+        assert "--text-encoding latin-1" in result.stderr
 
 
 # Numbers and paths at the edge --------------------------------------------------------------------

@@ -1,10 +1,14 @@
 """Dither: the same row gets the same noise, and only the key tells which."""
 
+import traceback
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from support.command import run
 
-from fairstream import FairstreamWarning, GroupMoments, solve
+from fairstream import FairstreamWarning, FairSubspace, GroupMoments, solve
 from fairstream.subspace.channels import ChannelSubspaces
 from fairstream.subspace.dither import KEY_VARIABLE, chacha_block, dither_key, identities, keyed_noise
 
@@ -145,7 +149,7 @@ def test_a_key_or_ids_without_noise_are_warned_of(recwarn):
     X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
     model = solve(GroupMoments(4).update(X, sex), 2)
     for given, words in (({"key": KEY}, "a key given"), ({"ids": np.arange(300)}, "ids given")):
-        with pytest.warns(FairstreamWarning, match=f"^{words}, and the model adds no noise"):
+        with pytest.warns(FairstreamWarning, match=f"^{words}, but the model has no dither"):
             model.embed(X, **given)
         with pytest.warns(FairstreamWarning, match=words):
             model.erase(X, **given)
@@ -182,3 +186,41 @@ def test_channels_have_noise_of_their_own_for_the_same_id():
     needs = ChannelSubspaces([solve(GroupMoments(4).update(X, sex), 2, dither=0.3, ids=True)] * 2)
     with pytest.raises(ValueError, match="no ids are given"):
         needs.embed(rows, key=KEY)
+
+
+@pytest.mark.parametrize("secret", ["a very secret key, far longer than sixteen", "a\0b" * 9, "x" * 5_000])
+def test_a_key_passed_as_a_path_is_not_repeated(secret):
+    with pytest.raises(ValueError, match="a key itself is passed as bytes") as told:
+        dither_key(secret)
+    shown = "".join(traceback.format_exception(told.value)[-1:]) + str(told.value)
+    assert secret not in shown
+    assert told.value.__context__ is None  # nor by a traceback
+
+
+def test_a_key_that_adds_no_noise_is_warned_of():
+    model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    for verb in (model.embed, model.erase):
+        with pytest.warns(FairstreamWarning, match="a key given, but the model has no dither"):
+            verb(np.ones((2, 3)), key=KEY)
+        with warnings.catch_warnings():  # the control
+            warnings.simplefilter("error")
+            verb(np.ones((2, 3)), key=KEY, dither=0.1)
+            verb(np.ones((2, 3)), key=KEY, dither=0)
+            verb(np.ones((2, 3)))
+
+
+def test_messages_about_keys_name_options(tmp_path, monkeypatch):
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(60, 4)))
+    np.save(tmp_path / "sex.npy", np.arange(60) % 2)
+    run("fit", tmp_path / "X.npy", "-s", f"sex={tmp_path / 'sex.npy'}", "-k", 1, "-o", tmp_path / "model")
+    transform = ["transform", tmp_path / "model", tmp_path / "X.npy", "-o", tmp_path / "Z.npy", "--overwrite"]
+    text = run(*transform, "--dither", 0.3, code=1).stderr
+    assert "--dither-key" in text
+    assert "--dither 0" in text
+    text = run(*transform, "--dither", 0.3, "--dither-key", "my-secret-typed-by-mistake", code=1).stderr
+    assert "the file of --dither-key cannot be read" in text
+    assert "my-secret" not in text
+    (tmp_path / "key").write_bytes(KEY)
+    text = run(*transform, "--dither-key", tmp_path / "key").stderr
+    assert "--dither-key is given, but no noise is added" in text

@@ -1,12 +1,13 @@
 """Relative directions are nested: nulling more never brings a nulled direction back."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
 import scipy.linalg
 
-from fairstream import GroupMoments, unfair_basis
+from fairstream import FairstreamWarning, GroupMoments, unfair_basis
 from fairstream.datasets import load_adult
 from fairstream.linalg import leading_outside, orthonormalise
 
@@ -69,3 +70,15 @@ def test_directions_stop_when_the_embedding_is_used_up(rank):
     rng = np.random.default_rng(0)
     moments = GroupMoments(6, rank).update(rng.normal(size=(300, 6)), rng.integers(0, 3, 300))
     assert unfair_basis(moments, 5, directions="relative", n_components=2).shape[1] == 6
+
+
+def test_fewer_relative_directions_than_asked_for_are_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 8))  # of rank 3
+    moments = GroupMoments(8).update(X, {"sex": rng.integers(0, 2, 300)})
+    with pytest.warns(FairstreamWarning, match="finds only 2 directions with variance, n_unfair asks for 5"):
+        U = unfair_basis(moments, 5, directions="relative", n_components=2)
+    assert U.shape == (8, 3)  # the mean gap is the third
+    with warnings.catch_warnings():  # the control
+        warnings.simplefilter("error")
+        unfair_basis(moments, 2, directions="relative", n_components=1)

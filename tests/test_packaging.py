@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import fairstream
+
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="not the whole project")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -116,3 +118,11 @@ def test_the_citation_names_the_package_and_the_paper():
     for field in ("title: fairstream", f"license: {PROJECT['license']}", "type: software", "message: "):
         assert re.search(rf"^{field}", text, re.MULTILINE), field
     assert "Fair Streaming Principal Component Analysis" in text
+
+
+def test_the_version_is_that_of_the_citation_and_of_the_newest_release_in_the_changelog():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", changes, flags=re.MULTILINE)
+    assert released[0][0] == fairstream.__version__
+    assert f"version: {released[0][0]}\ndate-released: {released[0][1]}\n" in citation

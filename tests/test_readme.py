@@ -146,6 +146,6 @@ def test_files_of_the_project_exist(page):
 
 
 def test_names_and_files_that_are_not_there_are_seen():
-    assert exists("fairstream.streaming.embed.open_sink")
-    assert not exists("fairstream.streaming.embed.open_drain")
+    assert exists("fairstream.streaming.sinks.open_sink")
+    assert not exists("fairstream.streaming.sinks.open_drain")
     assert not exists("fairstream.distributed.fit_dask")

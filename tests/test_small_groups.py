@@ -327,3 +327,17 @@ def test_the_command_line_prints_what_the_file_holds(tmp_path):
     moments = tmp_path / "moments"
     run("moments", data, "-s", "sex", "-o", moments)
     assert CAUTION.replace("1 row", "2 rows") in run("inspect", moments).stdout
+
+
+def test_the_answer_of_a_fit_tells_no_withheld_count_by_subtraction(tmp_path):
+    X, sex = people(n_small=2)
+    labels = sex.astype(object)
+    labels[np.flatnonzero(labels == "m")[:25]] = None
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(D)]).assign(sex=labels)
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    shown = answer("fit", tmp_path / "data.csv", "-s", "sex", "-k", 1, "-o", tmp_path / "model")
+    assert shown["withheld_groups"] == {"sex": ["x"]}
+    assert shown["rows_without_label"] == {"sex": "at most 27"}
+    assert "fewer than 20 rows" in shown["withheld_because"]
+    # The control: 25 beside the rest would have told the two rows of x.
+    assert shown["n_rows"] - sum(shown["groups"]["sex"].values()) - 25 == 2

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from fairstream import fit_source, load
+from fairstream import FairStreamingPCA, fit_source, load, open_like
 from fairstream.data import open_source
 from fairstream.data.blocks import Block
 from fairstream.data.groups import encode_groups
@@ -636,3 +636,25 @@ def test_string_views_are_read_as_text(encoded, categories):
         table = table.set_column(table.schema.get_field_index(name), name, views)
     (block,) = open_source(table, sensitive_features=["sex"], target="y", categories=categories)
     assert_same_rows([block], Block(X, encode_groups({"sex": SEX}, N), Y))
+
+
+def test_fitting_a_frame_with_missing_values_names_a_way_that_exists():
+    frame = pd.DataFrame({"age": [30.0, None, 50.0, 20.0] * 10, "hours": range(40), "sex": list("fmfm") * 10})
+    with pytest.raises(ValueError, match=r'open_source\(\.\.\., impute="mean"\)'):
+        fit_source(frame, FairStreamingPCA(1, sensitive_columns=["sex"]))
+    filled = open_source(frame, sensitive_features=["sex"], impute="mean")
+    assert fit_source(filled, n_components=1, n_unfair=0).components_.shape == (1, 2)
+
+
+@pytest.mark.parametrize("verb", ["transform", "erase"])
+def test_a_table_passed_to_a_model_of_encoded_features_names_open_like(verb):
+    frame = pd.DataFrame({"job": ["nurse", "cook"] * 30, "age": np.arange(60) % 7, "sex": list("fmm") * 20})
+    pca = fit_source(open_source(frame, sensitive_features=["sex"]), n_components=1, n_unfair=0)
+    with pytest.raises(ValueError, match=r"open_like\(model, X\), and write all rows with embed_source"):
+        getattr(pca, verb)(frame)
+    with pytest.raises(ValueError, match="open_like"):
+        getattr(pca.subspace_, {"transform": "embed"}.get(verb, verb))(frame)
+    (block,) = open_like(pca.subspace_, frame)
+    assert len(getattr(pca, verb)(block.X)) == 60
+    named = pd.DataFrame(block.X, columns=pca.feature_names_in_)
+    assert len(getattr(pca, verb)(named)) == 60

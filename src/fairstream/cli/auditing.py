@@ -16,7 +16,7 @@ from fairstream.auditing import audit as audit_models
 from fairstream.auditing.measure.attackers import FAMILIES, STRENGTHS
 from fairstream.auditing.reproducing import as_commanded
 from fairstream.cli.answers import printable, say
-from fairstream.cli.options import F, data_argument, load_subspace, open_data, reading_options
+from fairstream.cli.options import F, NameList, data_argument, load_subspace, open_data, reading_options
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.verdicts import VERDICT_CODES
 from fairstream.cli.writing import InputInText, InputPath, OutputPath, WritingCommand
@@ -55,7 +55,9 @@ def report_option(flag: str, name: str, help_text: str) -> Callable[[F], F]:
 )
 @click.option(
     "--intersections",
+    type=NameList(),
     multiple=True,
+    metavar="A,B",
     help="Attributes to cross in the table of decisions, such as sex,race; may be repeated.",
 )
 @click.option(
@@ -99,7 +101,7 @@ def audit(
     train: Path | None,
     attack: str,
     limit: float | None,
-    intersections: tuple[str, ...],
+    intersections: tuple[tuple[str, ...], ...],
     attackers: tuple[str, ...],
     sample: int,
     min_group_size: int,
@@ -126,7 +128,7 @@ def audit(
             train=None if train is None else (open_data(train, opener=opener, **reading),),
             attack=attack,
             limit=limit,
-            intersections=[tuple(map(str.strip, crossed.split(","))) for crossed in intersections],
+            intersections=[*intersections],
             attackers=attackers or None,
             sample_rows=sample,
             min_group_size=min_group_size,

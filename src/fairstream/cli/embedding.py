@@ -19,6 +19,7 @@ from fairstream.cli.options import (
     open_data,
     output_option,
     reading_options,
+    skipped_rows,
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import InputPath, WritingCommand
@@ -29,7 +30,18 @@ embedding_options = apply_options(
     data_argument,
     reading_options,
     dither_options,
-    output_option("Where to write: .parquet, .csv or .npy."),
+    click.option(
+        "--keep",
+        metavar="A,B,...",
+        help="Columns of the table that are carried along to the output, before the others.",
+    ),
+    click.option(
+        "--part-rows",
+        type=click.IntRange(min=1),
+        metavar="ROWS",
+        help="Write a folder of files with so many rows each.",
+    ),
+    output_option("Where to write: .parquet, .arrow, .feather, .csv, .npy or .zarr."),
     as_json,
 )
 
@@ -60,14 +72,26 @@ def _write(
     data: Path,
     dither: float | None,
     dither_key: Path | None,
+    keep: str | None,
+    part_rows: int | None,
     output: Path,
     as_json: bool,
     **reading: Any,
 ) -> None:
     subspace = load_subspace(model)
     share = subspace.dither if dither is None else dither
-    named = subspace.ids if share and isinstance(subspace.ids, str) else None
-    source = open_data(data, opener=partial(open_like, subspace, ids=named), **reading)
+    ids = subspace.ids if share and isinstance(subspace.ids, str) else None
+    named = None if keep is None else [name.strip() for name in keep.split(",")]
+    source = open_data(data, opener=partial(open_like, subspace, ids=ids), keep=named, **reading)
     with progress_on_terminal(title) as progress:
-        rows = write(subspace, source, output, dither=dither, key=dither_key, progress=progress)
-    answer({"output": str(output), "n_rows": rows, width: getattr(subspace, width)}, as_json)
+        rows = write(
+            subspace,
+            source,
+            output,
+            dither=dither,
+            key=dither_key,
+            part_rows=part_rows,
+            progress=progress,
+        )
+    facts = {"output": str(output), "n_rows": rows, width: getattr(subspace, width)}
+    answer({**facts, **skipped_rows(source)}, as_json)

@@ -14,17 +14,20 @@ from fairstream.cli.options import (
     data_argument,
     encoding_options,
     id_option,
+    intersections_option,
     load_moments,
     open_data,
     output_option,
     pair,
     reading_options,
+    skipped_rows,
     solving_choices,
     solving_options,
     told_ids,
 )
 from fairstream.cli.progress import progress_on_terminal
-from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, WritingCommand
+from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
+from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.learner import SOLVERS
 from fairstream.estimators.pca import FairStreamingPCA
@@ -45,6 +48,7 @@ rank_option = click.option(
 @data_argument
 @reading_options
 @encoding_options
+@intersections_option
 @solving_options
 @click.option(
     "--channels",
@@ -84,6 +88,11 @@ rank_option = click.option(
     metavar="N",
     help="Fit with N worker processes on this machine.",
 )
+@click.option(
+    "--save-moments",
+    type=OutputPath(MOMENTS),
+    help="Also write the moments, for frontier, solve and merge without a second pass.",
+)
 @output_option("The model file to write.", MODEL)
 @as_json
 def fit(
@@ -100,6 +109,7 @@ def fit(
     with_sample: bool,
     dask: str | None,
     workers: int | None,
+    save_moments: Path | None,
     output: Path,
     as_json: bool,
     **given: Any,
@@ -110,9 +120,15 @@ def fit(
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
     choices["ids"] = told_ids(given["id_column"])
+    choices["intersections"] = [*given.pop("intersections")] or None
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
         choices["power_steps"] = pair(power_steps, "--power-steps")
+    if save_moments is not None and (solver == "power" or channels == "separate"):
+        other = "--solver power" if solver == "power" else "--channels separate"
+        raise click.UsageError(
+            f"--save-moments does not go with {other}, which has none to save: leave it out"
+        )
     client = _chosen_client(dask, workers, every)
     refuse_occupied(checkpoint, resume)
     place = data if client is None else data.absolute()  # workers may have been started in another folder
@@ -130,9 +146,16 @@ def fit(
             progress=progress,
         )
     unlabelled = counted.unlabelled if client is None else _unlabelled(estimator)
-    estimator.subspace_.save(output)
-    facts = {"model": str(output), **estimator.subspace_.describe()}
-    answer({**facts, "rows_without_label": unlabelled}, as_json)
+    subspace = estimator.subspace_
+    subspace.save(output)
+    if save_moments is not None:
+        estimator.moments_.save(save_moments)
+    told = unlabelled and told_unlabelled(
+        subspace.group_counts, subspace.n_rows, unlabelled, estimator.min_group_size
+    )
+    files = {"model": str(output)} | ({} if save_moments is None else {"moments": str(save_moments)})
+    facts = {**files, **subspace.describe(), "rows_without_label": told}
+    answer({**facts, **skipped_rows(source)}, as_json)
 
 
 def _new_estimator(channels: str, source: Any, choices: dict[str, Any]) -> Any:
@@ -168,12 +191,14 @@ def _unlabelled(estimator: FairStreamingPCA) -> dict[str, int] | None:
 @data_argument
 @reading_options
 @encoding_options
+@intersections_option
 @rank_option
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
     metavar="ROWS",
-    help="Also keep about this many rows of each group, for --guard. The file then holds row-level data.",
+    help="Also keep about this many rows of each group and their --target, for fairstream solve --guard and "
+    "fairstream tune. The file then holds row-level data.",
 )
 @output_option("The moments file to write.", MOMENTS)
 @as_json
@@ -186,7 +211,7 @@ def moments(
         collected = collect_moments(source, rank=rank, sample=sample, progress=progress)
     collected.save(output, with_sample=sample is not None)
     facts = {"moments": str(output), **collected.describe()}
-    answer({**facts, "rows_without_label": source.unlabelled}, as_json)
+    answer({**facts, "rows_without_label": source.unlabelled, **skipped_rows(source)}, as_json)
 
 
 @click.command(cls=WritingCommand)
@@ -200,7 +225,7 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
         try:
             merged.merge(load_moments(file))
         except ValueError as error:
-            raise click.ClickException(f"{file} does not go with {files[0]}: {error}") from error
+            raise ValueError(f"{file} does not go with {files[0]}: {error}") from error
     merged.save(output, with_sample=merged.sample is not None)
     answer({"moments": str(output), **merged.describe()}, as_json)
 

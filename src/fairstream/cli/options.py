@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 import numpy as np
@@ -13,7 +13,9 @@ import numpy as np
 from fairstream.cli.writing import InputInText, InputPath, OutputPath
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource
+from fairstream.data.intersections import IntersectedSource
 from fairstream.data.open import OPTIONS
+from fairstream.data.schema import UNSEEN
 from fairstream.estimators.images import FairImagePCA
 from fairstream.files.format import load
 from fairstream.moments import GroupMoments
@@ -33,6 +35,42 @@ def apply_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+class NumberOrShare(click.types.StringParamType):
+    """A whole number from 1, or a share between 0 and 1."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return an int or a float."""
+        try:
+            return int(value) if int(value) >= 1 else self._refuse(value, param, ctx)
+        except ValueError:
+            pass
+        try:
+            share = float(value)
+        except ValueError:
+            share = 0.0
+        return share if 0 < share < 1 else self._refuse(value, param, ctx)
+
+    def _refuse(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
+        self.fail(f"{value!r} is neither a whole number from 1 nor a share between 0 and 1", param, ctx)
+
+
+class NameList(click.types.StringParamType):
+    """At least two names with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the names."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(part.strip() for part in value.split(","))
+        if len(names) < 2 or not all(names):
+            self.fail(f"{value!r} names no two attributes: write sex,race", param, ctx)
+        return names
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -64,6 +102,27 @@ reading_options = apply_options(
         type=InputPath(exists=True, dir_okay=False),
         help="For images: the table that --sensitive names columns of (CelebA text, CSV or Parquet).",
     ),
+    click.option("--delimiter", metavar="CHARACTER", help="For CSV: what separates columns."),
+    click.option("--text-encoding", metavar="NAME", help="For CSV: latin-1, for example.  [default: utf-8]"),
+    click.option(
+        "--null-values", metavar="A,B,...", help="For CSV: more cells that count as missing: ?,unknown."
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        help="For CSV: the decimal mark; with a comma, --delimiter is ; if not given.",
+    ),
+    click.option(
+        "--bad-rows",
+        type=click.Choice(["raise", "skip"]),
+        help="For CSV: what is done with rows that do not fit.  [default: raise]",
+    ),
+    click.option(
+        "--unseen",
+        type=click.Choice(UNSEEN),
+        help="For tables: what becomes of categories that the model does not know; other needs a model that "
+        "was fitted so.  [default: as for the fit, raise]",
+    ),
     click.option(
         "--option",
         "others",
@@ -86,17 +145,31 @@ encoding_options = apply_options(
         help="JSON file {column: [values]}: every category there is, so that parts of a table agree.",
     ),
     click.option(
+        "--max-categories",
+        type=click.IntRange(min=1),
+        help="Most categories of a column; with --unseen other the rarest of more are joined.  "
+        "[default: 10000]",
+    ),
+    click.option(
         "--like",
         type=InputPath(exists=True, dir_okay=False),
         help="Encode the table's columns as for this model or moments file.",
     ),
 )
+intersections_option = click.option(
+    "--intersections",
+    type=NameList(),
+    multiple=True,
+    metavar="A,B",
+    help="Attributes whose combinations are groups too, such as sex,race; may be repeated.",
+)
 solving_options = apply_options(
     click.option(
         "-k",
         "--n-components",
-        type=click.IntRange(min=1),
-        help="Components to keep; by default as many as possible.",
+        type=NumberOrShare(),
+        metavar="K",
+        help="Components to keep, or a share of the variance such as 0.95; by default as many as possible.",
     ),
     click.option(
         "-m",
@@ -168,20 +241,23 @@ def open_data(
     attributes: Path | None = None,
     others: tuple[str, ...] = (),
     standardize: bool = False,
-    impute: str | None = None,
     categories: Path | None = None,
+    null_values: str | None = None,
     like: Path | None = None,
+    intersections: tuple[tuple[str, ...], ...] = (),
     opener: Callable[..., BlockSource] = open_source,
+    **named: Any,
 ) -> BlockSource:
-    """Open the data that a command was given, with the options it was given."""
+    """Open the data that a command was given, with the options it was given; `named` pass as they are."""
     options = dict(map(_split_option, others))
     options |= {} if id_column is None else {"ids": _column(id_column, data)}
+    options |= {name: value for name, value in named.items() if value is not None}
     options |= {} if attributes is None else {"attributes": attributes}
     options |= {"standardize": True} if standardize else {}
-    options |= {} if impute is None else {"impute": impute}
+    options |= {} if null_values is None else {"null_values": null_values.split(",")}
     options |= {} if categories is None else {"categories": _read_categories(categories)}
     options |= {} if like is None else {"encoding": _encoding_of(like)}
-    return opener(
+    source = opener(
         data,
         sensitive_features=_sensitive(sensitive, data),
         features=None if features is None else [_feature(name, data) for name in features.split(",")],
@@ -189,6 +265,13 @@ def open_data(
         block_size=block_size,
         **options,
     )
+    return IntersectedSource(source, [*intersections]) if intersections else source
+
+
+def skipped_rows(source: Any) -> dict[str, int]:
+    """Return, as a fact to answer, how many rows the last pass over a source skipped; nothing if none."""
+    number = int(getattr(source, "skipped_rows", 0))
+    return {"rows_skipped": number} if number else {}
 
 
 def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
@@ -310,7 +393,7 @@ def _split_option(text: str) -> tuple[str, Any]:
     if name == "encoding":
         raise click.BadParameter(
             "encoding is not an option for files: for the character set of a text file write "
-            f"--option text_encoding={value}",
+            f"--text-encoding {value}",
             param_hint="--option",
         )
     if name in ("sensitive", "sensitive_features", "features", "target", "ids", "block_size"):

@@ -12,6 +12,7 @@ from fairstream.cli.answers import answer, answer_table, say
 from fairstream.cli.demo import run_demo
 from fairstream.cli.describe import inspect_file
 from fairstream.cli.options import (
+    NumberOrShare,
     as_json,
     data_argument,
     encoding_options,
@@ -28,7 +29,14 @@ from fairstream.theory import plan_source
 
 @click.command(cls=Command)
 @click.argument("file", type=InputPath())
-@click.option("-k", "--n-components", type=click.IntRange(min=1), required=True, help="Components to keep.")
+@click.option(
+    "-k",
+    "--n-components",
+    type=NumberOrShare(),
+    metavar="K",
+    required=True,
+    help="Components to keep, or a share of the variance such as 0.95.",
+)
 @click.option(
     "-m",
     "--n-unfair",
@@ -40,7 +48,12 @@ from fairstream.theory import plan_source
 @click.option("--directions", type=click.Choice(DIRECTIONS), default="absolute", show_default=True)
 @as_json
 def frontier(
-    file: Path, n_components: int, largest: int | None, constraint: str, directions: str, as_json: bool
+    file: Path,
+    n_components: int | float,
+    largest: int | None,
+    constraint: str,
+    directions: str,
+    as_json: bool,
 ) -> None:
     """Show, for every m, the variance kept and the gaps left, from a moments FILE alone."""
     steps = None if largest is None else range(int(constraint == "covariance"), largest + 1)

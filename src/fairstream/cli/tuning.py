@@ -19,6 +19,7 @@ from fairstream.cli.options import (
     as_json,
     data_argument,
     encoding_options,
+    intersections_option,
     load_moments,
     open_data,
     output_option,
@@ -44,6 +45,7 @@ def _whole_numbers(_: click.Context, option: click.Parameter, value: str) -> lis
 @data_argument
 @reading_options
 @encoding_options
+@intersections_option
 @click.option(
     "-k",
     "--n-components",

@@ -41,7 +41,7 @@ class Argument(NamedTuple):
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
 # Options of `open_source` that have no option of their own.
 _OPTIONS = (
-    "delimiter|column_names|column_types|text_encoding|newlines_in_values|key|missing_chunks|name_column|names|"
+    "column_names|column_types|newlines_in_values|key|missing_chunks|name_column|names|"
     "mode|resize|workers|prefetch|max_pixels|max_bytes|on_error"
 )
 _TO_ENCODE = ("--impute",)  # only commands that choose how columns become features have it
@@ -72,7 +72,7 @@ RULES = (
     Rule(r"without sensitive_features=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
     # Tables
     Rule(
-        r'pass impute="mean", drop those rows, or leave it out of features',
+        r'fill them with open_source\(\.\.\., impute="mean"\), drop those rows, or leave it out of features',
         "pass --impute mean, drop those rows, or leave it out of --features",
         "fill or drop those rows, or fit the model again with fairstream fit --impute mean",
     ),
@@ -90,10 +90,11 @@ RULES = (
     Rule(r"leave it out of features", "leave it out of --features", "fit the model without it", _TO_ENCODE),
     Rule(r"column_types=\{name: type\}", """--option 'column_types={"NAME": "TYPE"}'""", "another file"),
     Rule(rf"^({_OPTIONS}) (is|names|does) ", r"--option \1 \2 ", r"\1 \2 "),
-    Rule(r"""delimiter=(['"].['"])""", r"--option delimiter=\1", "another delimiter"),
+    Rule(r"""delimiter=(['"].['"])""", r"--delimiter \1", "another delimiter"),
+    Rule(r"newlines_in_values=True", "--option newlines_in_values=true", "another file"),
     Rule(
         r"has (\S*;\S*): name one of these",
-        r"has \1: name one of these, or pass --option 'delimiter=;' if that separates its columns",
+        r"has \1: name one of these, or pass --delimiter ';' if that separates its columns",
         r"has \1: name one of these",
     ),
     Rule(r"leave it out with features=\[\.\.\.\]", "leave it out of --features", "leave it out", _TO_ENCODE),
@@ -116,6 +117,42 @@ RULES = (
     Rule(
         r"maximise='target' needs the target: pass y",
         "--maximise target needs the target: name it with --target",
+    ),
+    Rule(
+        r"needs the target of the rows, these have none: pass y, or collect .* with a target",
+        "needs the target of the rows, these have none: name it with --target, for moments in "
+        "fairstream moments --sample --target",
+    ),
+    Rule(r"^guard needs a", "--guard needs a", "a guard needs a"),
+    Rule(
+        r"(hold no|needs a) sample of rows: collect (?:them|the moments) with sample=(\d+) or so",
+        r"\1 sample of rows: collect them with fairstream moments --sample \2",
+        r"\1 sample of rows: collect them with fairstream moments --sample \2",
+    ),
+    Rule(
+        r"keep_target needs the target of the sampled rows: pass y to fit",
+        "--keep-target needs the target of the sampled rows: name it with --target, for moments in "
+        "fairstream moments --sample --target",
+        "keeping the target needs that of the sampled rows: collect them with fairstream moments --sample "
+        "--target",
+    ),
+    Rule(
+        r"only one of the summaries keeps a sample of rows: collect both with sample=",
+        "only one of them keeps a sample of rows: collect both with fairstream moments --sample",
+        "only one of them keeps a sample of rows: collect both with fairstream moments --sample",
+    ),
+    # Dither
+    Rule(
+        r"or name a file that holds it \((.*)\), or pass dither=0",
+        r"or name a file that holds it with --dither-key (\1), or pass --dither 0 for no noise",
+        r"or use transform or erase with a key file",
+    ),
+    Rule(r"^the key file of dither", "the file of --dither-key", "the key file"),
+    Rule(r"; a key itself is passed as bytes", "; a key itself is never typed"),
+    Rule(
+        r"^a key (and ids )?given, .*",
+        "--dither-key is given, but no noise is added: pass --dither 0.3, or leave it out",
+        "a key is given, but no noise is added",
     ),
     # Solvers and passes
     Rule(
@@ -181,6 +218,13 @@ ARGUMENTS = (
     Argument("categories", "--categories", "the categories"),
     Argument("standardize", "--standardize", "scaling"),
     Argument("impute", "--impute", "filling missing values"),
+    Argument("unseen", "--unseen", "the choice for unknown categories"),
+    Argument("max_categories", "--max-categories", "the most categories"),
+    Argument("delimiter", "--delimiter", "the delimiter"),
+    Argument("text_encoding", "--text-encoding", "the text encoding"),
+    Argument("null_values", "--null-values", "the missing values"),
+    Argument("decimal", "--decimal", "the decimal mark"),
+    Argument("bad_rows", "--bad-rows", "the choice for bad rows"),
     Argument("min_group_size", "--min-group-size", "the least group size"),
     Argument("sample_rows", "--sample", "the number of sampled rows"),
     Argument("limit", "--limit", "the limit"),

@@ -19,7 +19,8 @@ Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the l
 class Block:
     """Rows that arrive together: features, encoded groups and, if there are any, target, weights and ids.
 
-    Ids say whose rows these are, see `fairstream.data.identities`.
+    Ids say whose rows these are, see `fairstream.data.identities`. `kept` is an Arrow table of columns
+    that are carried along to an output, see `keep` of `open_source`.
     """
 
     X: Matrix
@@ -27,6 +28,7 @@ class Block:
     target: NDArray[Any] | None = None
     weights: NDArray[Any] | None = None
     ids: NDArray[Any] | None = None
+    kept: Any = None
 
     @property
     def n_rows(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fairstream.data.csv_dialect import CsvDialect
 from fairstream.data.table_readers import FrontToBack, first_line
 
 try:
@@ -43,11 +44,18 @@ class CsvReader(FrontToBack):
         column_types: Mapping[str, str] | None = None,
         text_encoding: str = "utf-8",
         newlines_in_values: bool = False,
+        null_values: Sequence[str] = (),
+        decimal: str = ".",
+        bad_rows: str = "raise",
     ) -> None:
         self.place = path
         if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
             raise ValueError(f"delimiter is {delimiter!r}: pass a single character, such as ';'")
-        self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
+        usual = "," if decimal == "." else ";"
+        self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else usual)
+        self._dialect = CsvDialect(
+            delimiter=self._delimiter, null_values=null_values, decimal=decimal, bad_rows=bad_rows
+        )
         self._text_encoding = _checked_codec(text_encoding)
         self._newlines = newlines_in_values
         self._column_names = None if column_names is None else tuple(column_names)
@@ -63,8 +71,10 @@ class CsvReader(FrontToBack):
             # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
             longest = max(map(len, head.splitlines()), default=0)
             self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
-            with self._parsing(pa.BufferReader(head), None, self._types) as reader:
-                self.schema = reader.schema
+            types = self._dialect.read_types(self._types)
+            with self._parsing(pa.BufferReader(head), None, types) as reader:
+                fields = [field.with_type(self._types.get(field.name, field.type)) for field in reader.schema]
+                self.schema = pa.schema(fields)
                 names = {*self.schema.names}  # decodes them
         if delimiter is None and column_names is None:
             self._refuse_other_delimiter()
@@ -79,12 +89,25 @@ class CsvReader(FrontToBack):
             if pa.types.is_integer(types[name]):
                 types[name] = pa.float64()
         start = 0
-        with self._stream() as stream, self._parsing(stream, columns, types) as reader:
+        self._dialect.begin(self.place)
+        read_types = self._dialect.read_types(types)
+        with self._stream() as stream, self._parsing(stream, columns, read_types, self.place) as reader:
             for batch in reader:
                 if not self._newlines:
                     self._refuse_line_ends(batch, start)
                 start += batch.num_rows
-                yield batch
+                yield self._dialect.mended(batch, types, self.place)
+        self._dialect.end(self.place)
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether rows that do not fit are skipped: then every pass must read the same columns."""
+        return self._dialect.skips
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that the last pass skipped."""
+        return sum(self._dialect.skipped.values())
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""
@@ -110,7 +133,7 @@ class CsvReader(FrontToBack):
     def _unreadable(self, reason: str) -> str:
         if "invalid UTF8" in reason:
             return self._not_decoded()
-        way_out = "clean the file, or fix a type with column_types={name: type}"
+        way_out = 'clean the file, pass bad_rows="skip", or fix a type with column_types={name: type}'
         if "straddl" in reason:
             reason = f"it has a line of more than {self._read_bytes:,} bytes"
             way_out = "check that it is a CSV file and that every quote is closed"
@@ -150,16 +173,18 @@ class CsvReader(FrontToBack):
                     "if its values do have several lines"
                 )
 
-    def _parsing(self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
-        convert = pyarrow.csv.ConvertOptions(
-            column_types=dict(types),
-            include_columns=None if columns is None else list(columns),
-            strings_can_be_null=True,
-        )
+    def _parsing(
+        self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any], place: str | None = None
+    ) -> Any:
         names = None if self._column_names is None else list(self._column_names)
-        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=self._read_bytes, column_names=names)
-        parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=self._newlines)
-        return pyarrow.csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
+        return pyarrow.csv.open_csv(
+            stream,
+            read_options=pyarrow.csv.ReadOptions(
+                use_threads=False, block_size=self._read_bytes, column_names=names
+            ),
+            parse_options=self._dialect.parsing(self._newlines, place),
+            convert_options=self._dialect.conversion(types, columns),
+        )
 
 
 def _checked_codec(text_encoding: str) -> str:

@@ -30,7 +30,9 @@ class _Kind(NamedTuple):
 
 _MATRIX = ("features", "target", "ids", "keep_sensitive")
 _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
-_CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values")
+_COLUMNS = ("unseen", "max_categories", "keep")
+_CELLS = ("null_values", "decimal", "bad_rows")
+_CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values", *_CELLS)
 _STORE = ("features", "target", "ids", "key")
 _NAMING = ("attributes", "name_column", "names")
 _DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "max_bytes", "on_error")
@@ -38,9 +40,9 @@ _KINDS = {
     "array": _Kind("an array", "arrays", _MATRIX),
     "npy": _Kind("a .npy file", "arrays", _MATRIX),
     "npz": _Kind("an .npz file", "arrays", (*_MATRIX, "key")),
-    "frame": _Kind("a frame", "tables", _TABLE),
-    "parquet": _Kind("Parquet files", "tables", _TABLE),
-    "csv": _Kind("a CSV file", "tables", (*_TABLE, *_CSV)),
+    "frame": _Kind("a frame", "tables", (*_TABLE, *_COLUMNS)),
+    "parquet": _Kind("Parquet files", "tables", (*_TABLE, *_COLUMNS)),
+    "csv": _Kind("a CSV file", "tables", (*_TABLE, *_COLUMNS, *_CSV)),
     "hdf5": _Kind("an HDF5 file", "stores", _STORE),
     "zarr": _Kind("a Zarr store", "stores", (*_STORE, "missing_chunks")),
     "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
@@ -111,10 +113,19 @@ def open_source(
           ``standardize`` (numeric columns to mean 0 and population standard deviation 1),
           ``impute="mean"`` (a missing number becomes the column's mean, a missing category the shares of the
           categories). Categories not given, ``standardize`` and ``impute`` take one first pass. Or
-          ``encoding``, another source's `encoding`, to turn columns into the very same features;
+          ``encoding``, another source's `encoding`, to turn columns into the very same features.
+          ``unseen`` says what becomes of a category that the encoding does not know: "raise" (by default),
+          "ignore" (no feature of the column is 1) or "other" (a feature for all such categories, which must
+          be there from the fit on). ``max_categories`` (10,000) is the most that a column may have; with
+          ``unseen="other"`` the rarest of more go to the others. ``keep`` (["id"]) names columns that are no
+          features but carried along, to the output of `embed_source` and `erase_source`;
         - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``,
           ``text_encoding`` ("latin-1" say; UTF-8 by default), ``newlines_in_values`` (True if quoted text has
-          line ends; else one is refused as the trace of a quote that was never closed);
+          line ends; else one is refused as the trace of a quote that was never closed), ``null_values``
+          (["?"]: cells that count as missing, beside empty ones, "NA" and the like), ``decimal`` ("," for
+          0,5; columns are then separated by ";" unless ``delimiter`` says otherwise), ``bad_rows`` ("raise",
+          or "skip" to leave out rows of another length or with text among numbers: their number is
+          `skipped_rows` of the source, and a warning tells it);
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
         - Zarr: ``missing_chunks`` ("raise", or "fill" to read a missing chunk as the fill value);
         - Dask collections: ``weights`` (one per row, in Dask or, if the number of rows is known, in memory;

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+UNSEEN = ("raise", "ignore", "other")
+"""What may become of a category that an encoding does not know."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,31 @@ class Schema:
             found[column["name"]] = slice(start, start + width)
             start += width
         return found
+
+    def refuse_table(self, columns: Iterable[Any]) -> None:
+        """Refuse the columns of a table that must still be encoded, and name what encodes them.
+
+        Parameters
+        ----------
+        columns : iterable
+            Names of the columns of a frame that was passed as rows of features.
+
+        Examples
+        --------
+        >>> encoding = {"columns": [{"name": "sex", "kind": "category", "categories": ["f", "m"]}]}
+        >>> Schema(("sex=f", "sex=m"), encoding).refuse_table(["sex", "age"])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: X has the columns of the table that the model was fitted on, not its features: ...
+        """
+        if self.encoding is None:
+            return
+        given, own = {*map(str, columns)}, {column["name"] for column in self.encoding["columns"]}
+        if own <= given and not given >= {*(self.feature_names or ())}:
+            raise ValueError(
+                "X has the columns of the table that the model was fitted on, not its features: encode them "
+                "as in the fit with open_like(model, X), and write all rows with embed_source or "
+                "erase_source, or pass a block's X (model: the subspace_ of an estimator)"
+            )
 
     def to_header(self) -> dict[str, Any]:
         """Return it as JSON values, under the names that files have always had for it."""

@@ -63,6 +63,43 @@ def withheld_groups(
     return withheld
 
 
+WITHHELD_REASON = (
+    "groups of fewer than {} rows, and as many others as keep their counts and means from following by "
+    "subtraction"
+)
+
+
+def told_unlabelled(
+    counts: Counts, n_rows: float, unlabelled: Mapping[str, int], min_group_size: float = MIN_GROUP_SIZE
+) -> dict[str, int | str]:
+    """Return how many rows have no label, as far as that tells the size of no group that is withheld.
+
+    The total less the groups that are told leaves the withheld ones and the rows without a label together:
+    either number gives the other away.
+
+    Examples
+    --------
+    >>> told_unlabelled({"sex": {"f": 300, "m": 280}}, 605, {"sex": 25})
+    {'sex': 25}
+    >>> told_unlabelled({"sex": {"f": 300, "m": 280}}, 587, {"sex": 7})
+    {'sex': 'fewer than 20'}
+    >>> told_unlabelled({"sex": {"f": 300, "m": 280, "x": 2}}, 607, {"sex": 25})
+    {'sex': 'at most 27'}
+    """
+    withheld = withheld_groups(counts, n_rows, min_group_size)
+    told: dict[str, int | str] = {}
+    for attribute, number in unlabelled.items():
+        of = counts.get(attribute, {})
+        hidden = sum(of[label] for label in withheld.get(attribute, ()))
+        if 0 < number < min_group_size:
+            told[attribute] = f"fewer than {min_group_size:,}"
+        elif number and 0 < hidden < min_group_size:
+            told[attribute] = f"at most {number + hidden:,.6g}"
+        else:
+            told[attribute] = number
+    return told
+
+
 def row_level_caution(counts: Counts, n_rows: float, min_group_size: float = MIN_GROUP_SIZE) -> str | None:
     """Return a caution if the moments nearly reveal single rows, else None.
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.groups import GroupColumn, check_groups, encode_column, label_order
+from fairstream.data.schema import UNSEEN
 from fairstream.errors import FairstreamWarning
 
 try:
@@ -21,8 +22,10 @@ except ModuleNotFoundError:  # `open_source` names the extra before anything her
     pa = pc = None
 
 MAX_CATEGORIES = 10_000
+OTHER = "other"
 _MAX_LABEL = 1_000
 _TOO_MANY_TO_NAME = 5
+_FEWEST_ROWS = 100  # fewer whole numbers differ by chance
 
 
 def column_kind(arrow_type: Any) -> str:
@@ -130,10 +133,22 @@ class NumberColumn:
 
 
 class CategoryColumn:
-    """A column of categories as one 0/1 feature per category."""
+    """A column of categories as one 0/1 feature per category.
 
-    def __init__(self, name: str, categories: Sequence[Hashable] | None, *, impute: bool) -> None:
+    With `unseen` "other" the last feature is for all categories that are not among the others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        categories: Sequence[Hashable] | None,
+        *,
+        impute: bool,
+        unseen: str = "raise",
+        max_categories: int = MAX_CATEGORIES,
+    ) -> None:
         self.name = name
+        self._policy, self._most = unseen, max_categories
         self.needs_pass = categories is None or impute
         self._given = categories is not None
         self._impute = impute
@@ -143,6 +158,8 @@ class CategoryColumn:
         self._restored = False
         if categories is not None and (not categories or len(self._counts) < len(categories)):
             raise ValueError(f"categories[{name!r}] is {categories!r}: list each category once, at least one")
+        if self._given and unseen == "other":
+            self._counts.setdefault(OTHER, 0)
 
     @property
     def width(self) -> int:
@@ -161,13 +178,17 @@ class CategoryColumn:
             if value is None or value != value:
                 self._missing += count
             elif self._given and value not in self._counts:
-                raise self._unseen([value])
+                if self._policy == "raise":
+                    raise self._unseen([value])
+                if self._policy == "other":
+                    self._counts[OTHER] += count
             else:
                 self._counts[value] = self._counts.get(value, 0) + count
-        if len(self._counts) > MAX_CATEGORIES:
+        # Others may be joined at the end, but a column of names must not fill the memory before.
+        if len(self._counts) > (max(self._most, MAX_CATEGORIES) if self._policy == "other" else self._most):
             raise ValueError(
-                f"column {self.name!r} has more than {MAX_CATEGORIES:,} categories: it looks like a name, "
-                "leave it out of features"
+                f"column {self.name!r} has more than {self._most:,} categories: it looks like a name, leave "
+                'it out of features; else pass max_categories, with unseen="other" to join the rarest'
             )
 
     def finish(self) -> None:
@@ -181,9 +202,19 @@ class CategoryColumn:
         if not self._given:
             self._warn_of_identifiers()
             self._counts = {label: self._counts[label] for label in sorted(self._counts, key=label_order)}
+            if self._policy == "other":
+                self._join_rarest()
         if self._impute:
             counts = np.array(list(self._counts.values()), dtype=np.float64)
             self._fill = counts / counts.sum()
+
+    def _join_rarest(self) -> None:
+        """Make the others the last category, and join to them the rarest beyond `max_categories`."""
+        others = self._counts.pop(OTHER, 0)
+        by_count = sorted(self._counts, key=lambda label: -self._counts[label])
+        rare = {*by_count[self._most - 1 :]}
+        others += sum(self._counts[label] for label in rare)
+        self._counts = {label: n for label, n in self._counts.items() if label not in rare} | {OTHER: others}
 
     def _warn_of_identifiers(self) -> None:
         """Warn if nearly every row has a category of its own: such features say nothing about other rows."""
@@ -208,23 +239,28 @@ class CategoryColumn:
     def encode(self, column: Any, out: NDArray[np.float64], where: str) -> None:
         """Write the features of some rows into `out`."""
         values = _plain(column)
+        listed = list(self._counts)
+        if self._policy == "other" and column_kind(values.type) == "number":
+            listed.remove(OTHER)  # no number is called so
         try:
-            known = pa.array(list(self._counts)).cast(values.type)
+            known = pa.array(listed).cast(values.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-            listed = list(self._counts)[:_TOO_MANY_TO_NAME]
             raise ValueError(
-                f"categories[{self.name!r}] holds {listed}, the column holds {values.type}: "
-                "give values of that type"
+                f"categories[{self.name!r}] holds {listed[:_TOO_MANY_TO_NAME]}, the column holds "
+                f"{values.type}: give values of that type"
             ) from None
         codes = pc.index_in(values, value_set=known)
         found = codes.is_valid().to_numpy(zero_copy_only=False)
         missing = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-        if not (found | missing).all():
-            unseen = pc.unique(values.filter(pa.array(~(found | missing)))).to_pylist()
+        strange = ~(found | missing)
+        if self._policy == "raise" and strange.any():
+            unseen = pc.unique(values.filter(pa.array(strange))).to_pylist()
             raise self._unseen(unseen)
         out[:] = 0.0
         rows = np.flatnonzero(found)
         out[rows, codes.fill_null(0).to_numpy(zero_copy_only=False)[rows]] = 1.0
+        if self._policy == "other":
+            out[strange, [*self._counts].index(OTHER)] = 1.0
         if missing.any():
             if self._fill is None:
                 raise _missing_values(self.name, int(missing.sum()), where)
@@ -235,6 +271,8 @@ class CategoryColumn:
         state: dict[str, Any] = {"name": self.name, "kind": "category", "categories": list(self._counts)}
         if self._fill is not None:
             state["fill"] = self._fill.tolist()
+        if self._policy != "raise":
+            state["unseen"] = self._policy
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -246,9 +284,13 @@ class CategoryColumn:
     def _unseen(self, values: list[Any]) -> ValueError:
         origin = "is not in categories" if self._given else "was not there in the first pass"
         more = f" and {len(values) - 1} more" if len(values) > 1 else ""
-        listing = f"list every category in categories={{{self.name!r}: [...]}}"
+        listing = f'pass unseen="ignore", or list every category in categories={{{self.name!r}: [...]}}'
         if self._restored:
-            origin, listing = "the encoding does not know", f"drop those rows, or fit again and {listing}"
+            origin = "the encoding does not know"
+            listing = (
+                'drop those rows, pass unseen="ignore", or fit again and list every category in '
+                f"categories={{{self.name!r}: [...]}}"
+            )
         return ValueError(f"column {self.name!r} holds {values[0]!r}{more}, which {origin}: {listing}")
 
 
@@ -283,8 +325,17 @@ class TableEncoder:
         categories: Mapping[str, Sequence[Hashable] | None],
         standardize: bool,
         impute: str | None,
+        unseen: str | None = None,
+        max_categories: int | None = None,
     ) -> TableEncoder:
         """Decide from the schema how each feature column is encoded."""
+        policy = _checked_policy(unseen, UNSEEN)
+        most = MAX_CATEGORIES if max_categories is None else max_categories
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1 + (policy == "other"):
+            raise ValueError(
+                f"max_categories is {max_categories!r}: give a whole number from 1, or from 2 with "
+                'unseen="other"'
+            )
         if impute not in (None, "mean"):
             raise ValueError(f'impute is {impute!r}: pass "mean", or None to refuse missing values')
         chosen = {*features}
@@ -301,7 +352,8 @@ class TableEncoder:
                     f"column {name!r} holds {held}: convert it to numbers or text, or leave it out"
                 )
             if kind == "category" or name in categories:
-                columns.append(CategoryColumn(name, categories.get(name), impute=impute == "mean"))
+                given, filled = categories.get(name), impute == "mean"
+                columns.append(CategoryColumn(name, given, impute=filled, unseen=policy, max_categories=most))
             else:
                 columns.append(
                     NumberColumn(name, arrow_type, standardize=standardize, impute=impute == "mean")
@@ -309,7 +361,7 @@ class TableEncoder:
         return cls(columns)
 
     @classmethod
-    def restored(cls, schema: Any, encoding: Mapping[str, Any]) -> TableEncoder:
+    def restored(cls, schema: Any, encoding: Mapping[str, Any], *, unseen: str | None = None) -> TableEncoder:
         """Build the encoder that `to_state` described, for a table with this schema."""
         columns: list[NumberColumn | CategoryColumn] = []
         for state in encoding["columns"]:
@@ -324,7 +376,12 @@ class TableEncoder:
             if state["kind"] == "number":
                 column = NumberColumn(state["name"], arrow_type, standardize=False, impute=False)
             else:
-                column = CategoryColumn(state["name"], state["categories"], impute=False)
+                policy = state.get("unseen", "raise")
+                if unseen is not None and policy != unseen:
+                    policy = _checked_policy(
+                        unseen, ("raise", "ignore"), " without that feature in the model"
+                    )
+                column = CategoryColumn(state["name"], state["categories"], impute=False, unseen=policy)
             column.restore(state)
             columns.append(column)
         return cls(columns)
@@ -380,6 +437,47 @@ class TableEncoder:
         return X
 
 
+def _checked_policy(unseen: str | None, choices: Sequence[str], why: str = "") -> str:
+    if unseen is not None and unseen not in choices:
+        raise ValueError(f"unseen is {unseen!r}: pass one of {', '.join(map(repr, choices))}{why}")
+    return unseen or "raise"
+
+
+class Identifiers:
+    """Looks for columns of whole numbers that have a number of its own for every row.
+
+    Blocks are compared with themselves only, so that memory stays flat: a number that never repeats within a
+    block is taken for an identifier.
+    """
+
+    def __init__(self, schema: Any, features: Sequence[str]) -> None:
+        self._names = tuple(name for name in features if pa.types.is_integer(schema.field(name).type))
+        self._rows = 0
+
+    def look(self, table: Any) -> None:
+        """Take in the next rows of the table."""
+        self._rows += table.num_rows
+        alone = [name for name in self._names if table.num_rows == 1 or _all_differ(table.column(name))]
+        self._names = tuple(alone)
+
+    def warn(self) -> None:
+        """Warn of what is left after all rows."""
+        for name in self._names if self._rows >= _FEWEST_ROWS else ():
+            warnings.warn(
+                f"column {name!r} has a whole number of its own in each of {self._rows:,} rows: if it is an "
+                "identifier, leave it out with features=[...]",
+                FairstreamWarning,
+                stacklevel=3,
+            )
+
+
+def _all_differ(column: Any) -> bool:
+    head = column.slice(0, _FEWEST_ROWS)  # most columns repeat a number at once
+    if pc.count_distinct(head).as_py() < len(head):
+        return False
+    return bool(pc.count_distinct(column).as_py() == len(column))
+
+
 def encode_labels(name: str, column: Any) -> GroupColumn:
     """Encode one sensitive column; nulls and NaN are unknown."""
     encoded = _plain(column).dictionary_encode()
@@ -396,6 +494,11 @@ def encode_labels(name: str, column: Any) -> GroupColumn:
     return check_groups(name, GroupColumn(np.append(groups.codes, -1)[indices], groups.labels))
 
 
+def plain_columns(table: Any, names: Sequence[str]) -> Any:
+    """Return some columns of a table without dictionary encoding or views, as every format can hold them."""
+    return pa.table({name: _plain(table.column(name)) for name in names})
+
+
 def target_values(column: Any) -> NDArray[Any]:
     """Return the target as a NumPy array: numbers as they are, anything else as objects."""
     values: NDArray[Any] = _plain(column).to_numpy(zero_copy_only=False)
@@ -406,8 +509,8 @@ def _missing_values(name: str, count: int, where: str) -> ValueError:
     """Return the error for missing values."""
     values = "1 missing value" if count == 1 else f"{count:,} missing values"
     return ValueError(
-        f'column {name!r} has {values} in {where}: pass impute="mean", drop those rows, '
-        "or leave it out of features"
+        f'column {name!r} has {values} in {where}: fill them with open_source(..., impute="mean"), drop '
+        "those rows, or leave it out of features"
     )
 
 

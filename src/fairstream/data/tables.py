@@ -22,7 +22,14 @@ from fairstream.data.labels import LabelledSource, listed_names
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.progress import reported
-from fairstream.data.table_encoding import TableEncoder, column_kind, encode_labels, target_values
+from fairstream.data.table_encoding import (
+    Identifiers,
+    TableEncoder,
+    column_kind,
+    encode_labels,
+    plain_columns,
+    target_values,
+)
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 
 try:
@@ -55,6 +62,9 @@ class TableSource:
         standardize: bool = False,
         impute: str | None = None,
         encoding: Mapping[str, Any] | None = None,
+        unseen: str | None = None,
+        max_categories: int | None = None,
+        keep: Sequence[str] = (),
         block_size: int | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
@@ -64,6 +74,7 @@ class TableSource:
         if encoding is not None:
             beside: dict[str, Any] = {"features": features, "categories": categories, "impute": impute}
             beside |= {"standardize": standardize or None, "keep_sensitive": keep_sensitive or None}
+            beside |= {"max_categories": max_categories}
             for argument, value in beside.items():
                 if value is not None:
                     raise ValueError(
@@ -79,14 +90,19 @@ class TableSource:
         if ids is not None and not isinstance(ids, str):
             raise ValueError(f"ids={ids!r}: pass the name of a column, or one id per row")
         owners = () if ids is None else (ids,)
+        if isinstance(keep, str) or (keep and listed_names(list(keep)) is None):
+            raise ValueError(f"keep is {keep!r}: pass a list of column names")
         check_columns(
             reader,
             sensitive_features=sensitive_features,
             features=features or (),
             target=targets,
             ids=owners,
+            keep=keep,
         )
-        left_out = {target, *owners} if keep_sensitive else {target, *owners, *sensitive_features, *hidden}
+        self.kept_names = tuple(keep)
+        apart = {target, *owners, *keep}
+        left_out = apart if keep_sensitive else {*apart, *sensitive_features, *hidden}
         chosen = (
             [
                 name
@@ -102,15 +118,22 @@ class TableSource:
             )
         check_columns(reader, features=chosen)
         if isinstance(reader, CsvReader):
-            reader.check_text([*chosen, *sensitive_features, *targets, *owners])
+            reader.check_text([*chosen, *sensitive_features, *targets, *owners, *keep])
         _check_labels(reader, sensitive_features)
         self._features = tuple(chosen)
         if encoding is not None:
-            self._encoder = TableEncoder.restored(reader.schema, encoding)
+            self._encoder = TableEncoder.restored(reader.schema, encoding, unseen=unseen)
         else:
             self._encoder = TableEncoder.plan(
-                reader.schema, chosen, categories=categories or {}, standardize=standardize, impute=impute
+                reader.schema,
+                chosen,
+                categories=categories or {},
+                standardize=standardize,
+                impute=impute,
+                unseen=unseen,
+                max_categories=max_categories,
             )
+        self._identifiers = None if encoding is not None else Identifiers(reader.schema, chosen)
         self._block_size = check_block_size(block_size)
         self._first_row = 0
         self._n_rows: int | None = None
@@ -172,15 +195,36 @@ class TableSource:
     def __iter__(self) -> Iterator[Block]:
         """Yield the blocks in order; files are open only while this runs."""
         self._learn()
-        apart = [name for name in (self._target, self._id_column) if name is not None]
-        columns = list(dict.fromkeys([*self._features, *self._sensitive, *apart]))
+        columns = self._columns
         start = self._first_row
+        identifiers = copy.copy(self._identifiers)
         for table in _exact_tables(self._batches(columns), self.block_size):
+            if identifiers is not None:
+                identifiers.look(table)
             groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
             y = None if self._target is None else target_values(table.column(self._target))
             ids = None if self._id_column is None else _ids(table.column(self._id_column), self._id_column)
-            yield Block(self._encoder.encode(table, start), groups, y, ids=ids)
+            kept = plain_columns(table, self.kept_names) if self.kept_names else None
+            yield Block(self._encoder.encode(table, start), groups, y, ids=ids, kept=kept)
             start += table.num_rows
+        if identifiers is not None and self._first_row == 0:
+            identifiers.warn()
+            self._identifiers = None  # once is enough
+
+    @property
+    def _columns(self) -> list[str]:
+        """All columns that are read."""
+        apart = [name for name in (self._target, self._id_column) if name is not None]
+        return list(dict.fromkeys([*self._features, *self._sensitive, *apart, *self.kept_names]))
+
+    @property
+    def _skips_rows(self) -> bool:
+        return bool(getattr(self._reader, "skips_rows", False))
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that the last pass left out because they did not fit, see `bad_rows` of `open_source`."""
+        return int(getattr(self._reader, "skipped_rows", 0))
 
     def _learn(self) -> None:
         columns = self._encoder.columns_to_learn
@@ -191,11 +235,15 @@ class TableSource:
             self._encoder = encoder
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        numbers = set(self._encoder.number_names) - {*self._sensitive, self._target, self._id_column}
+        apart = {*self._sensitive, self._target, self._id_column, *self.kept_names}
+        numbers = set(self._encoder.number_names) - apart
+        # Which rows are skipped depends on the columns that are read: they must be the same in every pass.
+        more = self._columns if self._skips_rows else ()
+        wanted = list(dict.fromkeys([*columns, *more]))
         count = 0
-        for batch in self._reader.batches(columns, [name for name in columns if name in numbers]):
+        for batch in self._reader.batches(wanted, [name for name in wanted if name in numbers]):
             count += batch.num_rows
-            yield batch
+            yield batch.select(list(columns)) if more else batch
         expected = self.n_rows
         if expected is None:
             self._n_rows = count

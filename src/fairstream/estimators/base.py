@@ -16,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, Matrix, take_rows
 from fairstream.data.cutting import default_block_size, row_ranges
-from fairstream.data.frames import check_numbers, column_names, take_out, without
+from fairstream.data.frames import check_numbers, column_names, eager_frame, take_out, without
 from fairstream.data.given import Given
 from fairstream.data.groups import Groups, encode_groups
 from fairstream.data.identities import take_ids
 from fairstream.data.intersections import IntersectedSource, intersection_names, with_intersections
 from fairstream.data.matrices import check_matrix
+from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import row_level_caution, warn_of_row_level
 from fairstream.data.tensors import TensorRows
@@ -97,6 +98,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         with self._unchanged_on_error():
             X, groups, sample_weight = self._checked_rows(X, sensitive_features, sample_weight, reset=True)
             learner = self.new_learner(X, groups)
+            warn_of_namesakes(learner.schema, _labels(groups))
             _learn(learner, X, groups, sample_weight, self._target(y, X))
             self.adopt(learner, solve=True)
         return self
@@ -130,6 +132,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             )
             learner = self.learner_.copy() if started else self.new_learner(X, groups)
             self._check_labelled(learner, groups)
+            if not started:
+                warn_of_namesakes(learner.schema, _labels(groups))
             for part in _parts(X, groups, sample_weight, self._target(y, X)):
                 learner.update(*part)
             self._learner, self._subspace = learner, None
@@ -401,6 +405,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def _checked(self, X: Any, *, reset: bool = False) -> Any:
         """Return features as scikit-learn checks them, a frame as an array."""
         check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
+        if not reset and (frame := eager_frame(X)) is not None:
+            self.learner_.schema.refuse_table(frame.columns)
         check_numbers(X)  # before scikit-learn, which names no column
         # Rows that are fetched block by block are checked block by block.
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
@@ -466,6 +472,10 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                     f"sensitive_columns names {name!r}, the rows come with the attributes {known}: open the "
                     "source with sensitive_features=sensitive_columns"
                 )
+
+
+def _labels(groups: Groups | None) -> dict[str, tuple[Hashable, ...]]:
+    return {name: column.labels for name, column in (groups or {}).items()}
 
 
 def _learn(learner: Learner, X: Matrix, groups: Groups | None, sample_weight: Any, target: Any) -> None:

@@ -18,6 +18,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -211,6 +212,38 @@ def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
         os.replace(draft, target)
     except BaseException:
         draft.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)
+
+
+@contextmanager
+def atomic_folder(path: PathLike) -> Iterator[Path]:
+    """Make a folder that appears under its name, with all it holds, only when the block ends well.
+
+    Yields the folder to write to. One that exists is never replaced.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     with atomic_folder(Path(place, "parts")) as folder:
+    ...         _ = Path(folder, "a.txt").write_text("a")
+    ...     [found.name for found in Path(place, "parts").iterdir()]
+    ['a.txt']
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target.parent} is not a folder: make it before writing {target.name}")
+    if os.path.lexists(target):
+        raise FileExistsError(f"{target} exists: name another folder, or remove it first")
+    draft = target.with_name(f".{target.name}.{os.getpid()}-{uuid4().hex[:12]}.part")
+    draft.mkdir()
+    try:
+        yield draft
+        sync_folder(draft)
+        draft.rename(target)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
         raise
     sync_folder(target.parent)
 

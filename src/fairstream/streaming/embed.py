@@ -1,31 +1,27 @@
-"""Rows out: embeds or erases a whole source into a .npy, .csv or .parquet file, block by block."""
+"""Rows out: embeds or erases a whole source into a file or a folder of files, block by block."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeAlias
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource
 from fairstream.data.progress import Progress
-from fairstream.errors import FairstreamWarning, missing_extra
-from fairstream.files.format import PathLike, atomic_file
+from fairstream.errors import FairstreamWarning
+from fairstream.files.format import PathLike
 from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
+from fairstream.streaming.sinks import open_sink
 from fairstream.subspace.channels import ChannelSubspaces
 from fairstream.subspace.dither import DitherKey, warn_of_unused
 from fairstream.subspace.model import FairSubspace
 
-_SUFFIXES = (".npy", ".csv", ".parquet", ".pq")
 _MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
 
 Model: TypeAlias = FairSubspace | ChannelSubspaces
-Write: TypeAlias = Callable[[FloatArray], None]
 
 
 def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
@@ -41,6 +37,7 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
 
     Examples
     --------
+    >>> import numpy as np
     >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
     >>> open_like(model, np.ones((5, 3))).n_features
     3
@@ -71,6 +68,7 @@ def embed_source(
     *,
     dither: float | None = None,
     key: DitherKey = None,
+    part_rows: int | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write the fair coordinates of all rows of a source to a file; return how many rows.
@@ -81,16 +79,20 @@ def embed_source(
     ----------
     model : FairSubspace or ChannelSubspaces
     source : BlockSource
+        If it was opened with `keep`, those columns are written before the coordinates.
     path : path
-        Ends in .npy, .csv or .parquet (the last two need the `tables` extra); appears only when complete.
-        Must not be, or lie within, what the source was opened from.
+        Ends in .parquet, .arrow, .feather, .csv (these need the `tables` extra), .npy or .zarr (the `stores`
+        extra); appears only when complete. Must not be, or lie within, what the source was opened from.
     dither, key
         As in `FairSubspace.embed`.
+    part_rows : int, optional
+        Make `path` a folder of files with so many rows each, "part-00000.parquet" and so on.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
     """
     names = [f"component_{j}" for j in range(model.n_components)]
-    return _write(model, model.embed, dither, key, source, path, names, progress)
+    _warn_of_kept_attributes(model, source)
+    return _write(model, model.embed, dither, key, source, path, names, part_rows, progress)
 
 
 def erase_source(
@@ -100,11 +102,13 @@ def erase_source(
     *,
     dither: float | None = None,
     key: DitherKey = None,
+    part_rows: int | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Write all rows of a source without their unfair part to a file; parameters as in `embed_source`."""
     names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]
-    return _write(model, model.erase, dither, key, source, path, names, progress)
+    _warn_of_kept_attributes(model, source)
+    return _write(model, model.erase, dither, key, source, path, names, part_rows, progress)
 
 
 def _write(
@@ -115,90 +119,30 @@ def _write(
     source: BlockSource,
     path: PathLike,
     names: Sequence[str],
+    part_rows: int | None,
     progress: Progress | None,
 ) -> int:
     done = 0
     share = model.dither if dither is None else dither
     if (origin := getattr(source, "path", None)) is not None:
         check_apart(path, [origin])
-    with open_sink(path, names) as write:
+    with open_sink(path, names, getattr(source, "kept_names", ()), part_rows=part_rows) as write:
         for block in source:
             if done == 0 and dither is None:
                 warn_of_unused(share, key, block.ids)
-            write(apply(block.X, dither=share, key=key, ids=block.ids))
+            write(apply(block.X, dither=share, key=key, ids=block.ids), block.kept)
             done += block.n_rows
             if progress is not None:
                 progress(done, source.n_rows)
     return done
 
 
-@contextmanager
-def open_sink(path: PathLike, names: Sequence[str]) -> Iterator[Write]:
-    """Open a file for rows with these columns; yields a function that takes a block of them."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in _SUFFIXES:
-        known = ", ".join(_SUFFIXES)
-        raise ValueError(f"{path} ends in {suffix or 'nothing'!r}: name one that ends in {known}")
-    with atomic_file(path) as stream:
-        sink = _npy_sink(stream, names) if suffix == ".npy" else _arrow_sink(stream, names, suffix)
-        with sink as write:
-            yield write
-
-
-@contextmanager
-def _npy_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
-    shape, dtype = [0, len(names)], np.dtype(np.float64)
-
-    def head() -> None:
-        # numpy leaves room in the header for the first axis to grow, so it can be written again at the end.
-        about = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
-        np.lib.format.write_array_header_1_0(stream, about)
-
-    def write(rows: FloatArray) -> None:
-        nonlocal dtype
-        if shape[0] == 0:
-            dtype = rows.dtype
-            head()
-        shape[0] += len(rows)
-        stream.write(np.ascontiguousarray(rows, dtype=dtype).data)
-
-    yield write
-    stream.seek(0)
-    head()
-    stream.seek(0, 2)
-
-
-@contextmanager
-def _arrow_sink(stream: IO[bytes], names: Sequence[str], suffix: str) -> Iterator[Write]:
-    try:
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError:
-        words = "CSV" if suffix == ".csv" else "Parquet"
-        raise missing_extra("pyarrow", "tables", f"writing {words}") from None
-    if suffix == ".csv":
-        _warn_of_formulas(names)
-    schema = pa.schema([(name, pa.float64()) for name in names])
-
-    def write(rows: FloatArray) -> None:
-        columns = np.asarray(rows, dtype=np.float64).T
-        arrays = [pa.array(np.ascontiguousarray(column)) for column in columns]
-        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-
-    opened = pa.csv.CSVWriter if suffix == ".csv" else pa.parquet.ParquetWriter
-    with opened(stream, schema) as writer:
-        yield write
-
-
-def _warn_of_formulas(names: Sequence[str]) -> None:
-    """Say so if a spreadsheet would run a column's name; another name would not be the model's any more."""
-    formulas = [name for name in names if name.startswith(("=", "+", "-", "@", "\t", "\r"))]
-    if formulas:
-        more = f" and {len(formulas) - 1} more begin" if len(formulas) > 1 else " begins"
+def _warn_of_kept_attributes(model: Model, source: BlockSource) -> None:
+    """Warn if a sensitive attribute is carried along with the rows that are to hide it."""
+    told = [name for name in getattr(source, "kept_names", ()) if name in model.groups]
+    if told:
         warnings.warn(
-            f"column {formulas[0]!r}{more} like a formula, which a spreadsheet would run when it opens the "
-            "CSV file: rename the column in the data, or write .parquet",
+            f"keep names {told[0]!r}, a sensitive attribute of the model: whoever reads the output sees it",
             FairstreamWarning,
-            stacklevel=2,
+            stacklevel=3,
         )

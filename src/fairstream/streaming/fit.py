@@ -13,9 +13,11 @@ from fairstream.data.blocks import Block, BlockSource, Matrix, is_source
 from fairstream.data.cutting import cut_block
 from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
+from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
+from fairstream.data.targets import TargetNumbers
 from fairstream.estimators.base import FairEstimator
 from fairstream.estimators.learner import (
     Learner,
@@ -152,6 +154,7 @@ def fit_source(
                 learner = _steps_with_checkpoints(source, estimator, keeper, progress)
             else:
                 learner = _learned_with_checkpoints(source, estimator, keeper, progress)
+    warn_of_namesakes(learner.schema, learner.group_counts)
     return estimator.adopt(learner)
 
 
@@ -173,7 +176,8 @@ def collect_moments(
     dtype : {float64, float32}, optional
         By default float32 if that holds the rows as they are (images, float32), else float64, as in a fit.
     sample : int, optional
-        Rows of each group to keep, as in `GroupMoments`.
+        Rows of each group to keep, as in `GroupMoments`, with their target if the source has one: numbers or
+        two classes.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
 
@@ -189,7 +193,10 @@ def collect_moments(
     def new_learner(X: Matrix, groups: Groups | None) -> Learner:
         return MomentsLearner(GroupMoments(X.shape[1], rank, dtype or working_dtype(X.dtype), sample=sample))
 
-    return _learned(source, new_learner, progress).moments
+    numbers = TargetNumbers() if sample is not None else None
+    learner = _learned(source, new_learner, progress, numbers)
+    warn_of_namesakes(learner.schema, learner.group_counts)
+    return learner.moments
 
 
 def _learned(

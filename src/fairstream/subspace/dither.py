@@ -46,19 +46,32 @@ def dither_key(source: DitherKey = None) -> bytes:
     b'sixteen bytes or more'
     """
     if isinstance(source, bytes):
-        key, origin = source, "dither_key"
+        key, origin = source, "the key"
     elif source is not None:
-        key, origin = Path(source).read_bytes().strip(), f"the key file {os.fspath(source)}"
+        key, origin = _key_in_file(source), "the key file of dither"
     else:
         key, origin = os.environ.get(KEY_VARIABLE, "").encode(), f"the environment variable {KEY_VARIABLE}"
         if not key:
             raise ValueError(
-                f"dither needs a secret key: set the environment variable {KEY_VARIABLE}, or pass a key file "
-                '(for instance of `python -c "import secrets; print(secrets.token_hex(32))"`)'
+                f"dither needs a secret key: set the environment variable {KEY_VARIABLE}, or name a file "
+                'that holds it (made by `python -c "import secrets; print(secrets.token_hex(32))"`), or '
+                "pass dither=0"
             )
     if len(key) < LEAST_KEY:
         raise ValueError(f"{origin} holds {len(key)} bytes: a key needs at least {LEAST_KEY} secret ones")
     return key
+
+
+def _key_in_file(path: str | os.PathLike[str]) -> bytes:
+    """Return what a key file holds. Errors do not repeat its name: it may be the secret itself."""
+    try:
+        return Path(path).read_bytes().strip()
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or "it is no path").lower()
+    raise ValueError(
+        f"the key file of dither cannot be read ({reason}): name a file that holds the key; a key itself is "
+        "passed as bytes"
+    )
 
 
 def check_dither(dither: object) -> None:
@@ -95,7 +108,8 @@ def warn_of_unused(dither: float, key: DitherKey, ids: object) -> None:
     given = [name for name, value in (("a key", key), ("ids", ids)) if value is not None]
     if given and not dither:
         warnings.warn(
-            f"{' and '.join(given)} given, and the model adds no noise: set dither, or leave them out",
+            f"{' and '.join(given)} given, but the model has no dither, so no noise is added: pass dither=0.3 "
+            "for instance, or leave them out",
             FairstreamWarning,
             stacklevel=4,
         )

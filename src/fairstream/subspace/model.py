@@ -13,13 +13,20 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fairstream.data.blocks import Matrix
+from fairstream.data.frames import eager_frame
 from fairstream.data.given import Given
 from fairstream.data.groups import label_order
 from fairstream.data.identities import take_ids
 from fairstream.data.matrices import check_matrix
 from fairstream.data.row_marks import checked_marks
 from fairstream.data.schema import Schema
-from fairstream.data.small_groups import MIN_GROUP_SIZE, plain_counts, warn_of_few_rows, withheld_groups
+from fairstream.data.small_groups import (
+    MIN_GROUP_SIZE,
+    WITHHELD_REASON,
+    plain_counts,
+    warn_of_few_rows,
+    withheld_groups,
+)
 from fairstream.errors import FairstreamWarning
 from fairstream.files.format import (
     Arrays,
@@ -378,8 +385,12 @@ class FairSubspace(Storable):
             "explained_variance_ratio": float(self.explained_variance_ratio.sum()),
             "parameters": _thawed(self.parameters),
             "groups": plain_counts(published.group_counts),
-            **({"withheld_groups": withheld} if withheld else {}),
+            **({"withheld_groups": withheld, "withheld_because": self._withheld_because} if withheld else {}),
         }
+
+    @property
+    def _withheld_because(self) -> str:
+        return WITHHELD_REASON.format(f"{self._min_group_size:,}")
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return what is `publishable` as JSON values and arrays (not copied)."""
@@ -502,6 +513,8 @@ class FairSubspace(Storable):
 
     def _checked(self, X: Matrix) -> Matrix:
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
+        if (frame := eager_frame(X)) is not None:
+            self.schema.refuse_table(frame.columns)
         X = checked_matrix(X, self.n_features, self.feature_names)
         if sp.issparse(X):
             check_finite(X.data)

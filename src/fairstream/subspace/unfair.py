@@ -277,17 +277,20 @@ def _relative_columns(
             "give n_components as a whole number"
         )
     pairs = [pair for pair in moments.comparisons() if wanted[pair[0]] > 0]
+    asked = sum(wanted[attribute] for attribute, _ in pairs)
     mean_basis = orthonormalise(mean_columns)
     room = moments.n_features - mean_basis.shape[1]
-    width = min(n_components + sum(wanted[attribute] for attribute, _ in pairs), room)
+    width = min(n_components + asked, room)
     if not pairs or width == 0:
+        _warn_of_fewer(0, asked)
         return []
     covariance = moments.covariance()
     window = leading_outside(covariance, mean_basis, width)
     Sigma = covariance.compress(window)
     noise = (1e-6 if moments.dtype == np.float32 else 1e-12) * moments.total_variance
-    if np.trace(Sigma) <= noise:
-        return []  # the mean gaps hold all variance there is
+    if np.trace(Sigma) <= noise:  # the mean gaps hold all variance there is
+        _warn_of_fewer(0, asked)
+        return []
     sides = {pair: [side.compress(window) for side in moments.second_moments(*pair)] for pair in pairs}
     nulled = np.zeros((width, 0))
     for number in range(max(wanted.values())):
@@ -301,7 +304,18 @@ def _relative_columns(
                 break
             direction = V @ _strongest_ratio(*(V.T @ side @ V for side in sides[pair]))
             nulled = np.hstack([nulled, direction[:, None]])
+    _warn_of_fewer(nulled.shape[1], asked)
     return [(window @ nulled.astype(window.dtype)).astype(np.float64)]
+
+
+def _warn_of_fewer(nulled: int, asked: int) -> None:
+    if nulled < asked:
+        warnings.warn(
+            f'directions="relative" finds only {nulled} directions with variance, n_unfair asks for {asked} '
+            f"over all comparisons: {nulled} are nulled",
+            FairstreamWarning,
+            stacklevel=3,
+        )
 
 
 def _strongest_ratio(inside: FloatArray, outside: FloatArray) -> FloatArray:

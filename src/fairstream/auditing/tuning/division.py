@@ -9,7 +9,7 @@ their groups: a rare value that only some parts have would otherwise take a comp
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from fairstream.data.blocks import Block
 from fairstream.data.fingerprints import scrambled
 from fairstream.data.groups import UNKNOWN, GroupColumn, Groups
 from fairstream.data.schema import Schema
+from fairstream.data.targets import TargetNumbers
 from fairstream.estimators.learner import working_dtype
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.moments import GroupMoments
@@ -46,6 +47,21 @@ class Division:
     def attributes(self) -> tuple[str, ...]:
         """The sensitive attributes."""
         return tuple(self.moments.groups)
+
+    def check_target(self) -> None:
+        """Refuse rows whose target cannot be predicted: there is none, or it has not two classes."""
+        found = [rows.target for rows in self.parts.values() if rows.target is not None]
+        if not found:
+            raise ValueError(
+                "maximise='target' needs the target of the rows, these have none: pass y, or collect the "
+                "moments with sample=30000 from a source with a target"
+            )
+        n_classes = len(np.unique(np.concatenate(found)))
+        if n_classes != 2:
+            raise ValueError(
+                f"maximise='target' needs a target of two classes, this one has {n_classes:,} values: name "
+                "another, or join some"
+            )
 
     def one_by_one(self) -> Division:
         """Return the same rows with equal ones apart, each of weight 1, instead of once with their number."""
@@ -75,7 +91,7 @@ def divided(
     source = open_rows(data, sensitive_features, y, id_column=id_column)
     moments: GroupMoments | None = None
     parts = {name: RowSample(sample) for name in PARTS if name != "fit"}
-    numbers, start = _TargetNumbers(), 0
+    numbers, start = TargetNumbers(), 0
     for block in source:
         place, start = row_places(start, block.n_rows), start + block.n_rows
         if moments is None:
@@ -137,23 +153,3 @@ def _parts_of(block: Block, place: NDArray[np.intp]) -> Iterator[tuple[str, Bloc
 def _unknown(groups: Groups) -> dict[str, GroupColumn]:
     """Return the same attributes with no row's group known."""
     return {name: replace(c, codes=np.full_like(c.codes, UNKNOWN)) for name, c in groups.items()}
-
-
-class _TargetNumbers:
-    """Turns a target into numbers: two classes of text become 0 and 1, in the order in which they come."""
-
-    def __init__(self) -> None:
-        self._classes: dict[Hashable, int] = {}
-
-    def __call__(self, target: Any) -> NDArray[np.float64] | None:
-        if target is None:
-            return None
-        values = np.asarray(target)
-        if values.dtype.kind in "fiub":
-            return values.astype(np.float64)
-        for value in values.tolist():
-            self._classes.setdefault(value, len(self._classes))
-        if len(self._classes) > 2:
-            found = ", ".join(repr(value) for value in [*self._classes][:4])
-            raise ValueError(f"y has more than two classes ({found}, ...): join some, such as y == 'yes'")
-        return np.array([self._classes[value] for value in values.tolist()], dtype=np.float64)

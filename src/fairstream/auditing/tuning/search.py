@@ -116,6 +116,8 @@ def tune(
     _check_wishes(limit, keep, maximise, y, data)
     sizes = sorted({n_components} if isinstance(n_components, int) else set(n_components), reverse=True)
     division = divided(data, sensitive_features, y, sample, ids)
+    if maximise == "target":
+        division.check_target()
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
     judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed, ids=bool(ids))
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
