@@ -108,7 +108,7 @@ def warn_of_unused(dither: float, key: DitherKey, ids: object) -> None:
     given = [name for name, value in (("a key", key), ("ids", ids)) if value is not None]
     if given and not dither:
         warnings.warn(
-            f"{' and '.join(given)} given, but the model has no dither, so no noise is added: pass dither=0.3 "
+            f"{' and '.join(given)} given, but the model has no dither, so no noise is added: set dither=0.3 "
             "for instance, or leave them out",
             FairstreamWarning,
             stacklevel=4,
