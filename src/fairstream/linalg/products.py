@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.engine import torch_device
 from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.threads import (
     add_product,
@@ -24,6 +25,7 @@ from fairstream.linalg.threads import (
     shares,
     wide_product,
 )
+from fairstream.linalg.torch_rows import TorchRows
 
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
@@ -239,9 +241,14 @@ def _columns_of(X: Any, columns: NDArray[np.intp]) -> Any:
 def centred_rows(
     X: Any, origin: FloatArray, scale: FloatArray | None, dtype: Any, buffer: FloatArray | None = None
 ) -> CentredRows:
-    """Return the rows of X about `origin`, times `scale`, for dense or sparse X (which needs no buffer)."""
+    """Return the rows of X about `origin`, times `scale`, for dense or sparse X (which needs no buffer).
+
+    Products with dense rows are done by the library that `backend` has chosen.
+    """
     if sp.issparse(X):
         return SparseRows(X, origin.astype(np.float64), scale, dtype)
+    if (device := torch_device()) is not None:
+        return TorchRows(np.asarray(X), origin.astype(dtype), scale, dtype, device)
     return DenseRows(np.asarray(X), origin, scale, dtype, buffer)
 
 

@@ -46,7 +46,15 @@ from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.files.format import checked_orthonormal, checked_signs
-from fairstream.linalg import FloatArray, in_threads, inner_product, lapack, shares, wide_product
+from fairstream.linalg import (
+    FloatArray,
+    in_threads,
+    inner_product,
+    lapack,
+    lapack_threads,
+    shares,
+    wide_product,
+)
 from fairstream.linalg.bases import fix_signs_in_place, project_out_in_place, random_basis
 from fairstream.linalg.products import MAX_SLICE_ROWS, check_values, provisional_origin
 from fairstream.power.ledger import GroupLedger
@@ -361,10 +369,11 @@ class FairPowerMethod:
         if finding and stretches and stretches[0].ends_block:
             self._check_first_block(codes, index, stretches[0].rows.stop)
         ledger.enlist(index)
-        for stretch in stretches:
-            self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
-            if stretch.ends_block:
-                self._end_block()
+        with lapack_threads(self.plan.n_components):  # once: to set a limit takes as long as a small product
+            for stretch in stretches:
+                self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
+                if stretch.ends_block:
+                    self._end_block()
 
     def end_step(self) -> FairPowerMethod:
         """End the step once the whole data has been read (`step_rows=None` only); return self."""

@@ -34,6 +34,7 @@ from fairstream.linalg.bases import (
     rank_revealing_basis,
     symmetric_product,
 )
+from fairstream.linalg.engine import torch_device
 from fairstream.linalg.products import (
     MAX_SLICE_ROWS,
     CentredRows,
@@ -197,7 +198,9 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
         found = _read(X, codes, reading, P.T)
     else:
         with small_lapack():
-            parts = in_threads(read_share, shares(n_rows, X.size))
+            parts = in_threads(
+                read_share, shares(n_rows, X.size) if torch_device() is None else [slice(n_rows)]
+            )
         found = RowSums.empty(reading, p)
         for products, part in parts:
             P += products[:p].T
