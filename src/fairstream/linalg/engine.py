@@ -24,7 +24,7 @@ def backend(name: str, device: str = "cpu") -> Iterator[None]:
     ----------
     name : {"numpy", "torch"}
         "torch" needs the extra `torch`. Only products with the rows of dense blocks are its work: models,
-        files and checkpoints are the same, and their numbers agree to the rounding of the computing precision.
+        files and checkpoints are the same, and their numbers agree to rounding.
     device : str, default "cpu"
         What `torch.device` takes, such as "cuda" or "cuda:1"; for "torch" only.
 
