@@ -247,7 +247,8 @@ def _weighed_slices(
     origin, along, buffer = reading.shift, None, None
     if reading.standing:
         origin, along = np.zeros_like(origin), inner_product(origin[:, None], reading.Q)
-        size = max(size, ROWS_AS_THEY_STAND) if columns + reading.n_slots > FEW_COLUMNS else size
+        if columns + reading.n_slots > FEW_COLUMNS or torch_device() is not None:
+            size = max(size, ROWS_AS_THEY_STAND)
     elif not sparse:
         buffer = np.empty((min(size, n_rows), n_features), dtype=dtype)
     for cut in row_slices(n_rows, size):
