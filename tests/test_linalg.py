@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from fairstream.linalg import (
     eigh,
@@ -12,6 +13,7 @@ from fairstream.linalg import (
     top_eigenvectors,
 )
 from fairstream.linalg.bases import orthonormalise_settled
+from fairstream.linalg.products import centred_rows
 from fairstream.linalg.symmetric import SymmetricOperator, plus_rank_one
 
 
@@ -163,3 +165,23 @@ def test_columns_that_lie_in_the_unfair_basis_are_never_settled(rng):
     assert orthonormalise_settled(U, A) is None
     orthonormalise_outside(U, A)
     assert np.abs(U.T @ A).max() < 1e-6
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_columns_without_entries_give_the_same_products_whether_or_not_they_are_left_out(
+    rng, monkeypatch, constant
+):
+    X = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.1)
+    X[:, 3] = 0
+    if constant:
+        X[:, 5] = 2.0  # a well filled column, which is centred as a dense one
+    origin, T, A = rng.normal(size=30), rng.normal(size=(4, 40)), rng.normal(size=(3, 30))
+    dense = X - origin
+    for most_used in (0.0, 2.0):
+        monkeypatch.setattr("fairstream.linalg.products.MOST_USED", most_used)
+        rows = centred_rows(sp.csr_array(X), origin, None, np.float64)
+        assert (3 in rows.columns) == (most_used == 0)
+        np.testing.assert_allclose(rows.dot(A), dense @ A.T, atol=1e-12)
+        np.testing.assert_allclose(rows.combine(T), T @ dense, atol=1e-12)
+        np.testing.assert_allclose(rows.row_squares(), (dense**2).sum(axis=1), atol=1e-12)
+        np.testing.assert_allclose(rows.scatter(np.arange(40)), dense.T @ dense, atol=1e-11)

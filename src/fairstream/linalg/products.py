@@ -29,6 +29,7 @@ from fairstream.linalg.torch_rows import TorchRows
 
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
+MOST_USED = 0.5  # share of columns with an entry from which on a sparse block is taken with all its columns
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
@@ -134,8 +135,11 @@ class SparseRows:
         # The origin is rounded: an entry that equals it must not leave a direction of rounding alone.
         rounding = max(4 * np.finfo(np.float64).eps, np.finfo(dtype).eps / 2) * np.abs(near)
         self.centred[np.abs(self.centred) <= rounding] = 0
-        # The other columns that have entries, and X without the rest: few, as rows are few.
+        # The other columns that have entries, and X without the rest: few, as rows are few. If most have one,
+        # the rest stay too: to leave them out costs more.
         self.columns = np.flatnonzero((filled > 0) & ~well_filled)
+        if self.columns.size >= MOST_USED * n_features:
+            self.columns = np.flatnonzero(~well_filled)
         self.used = slice(None) if self.columns.size == n_features else self.columns
         self.entries = _columns_of(X, self.columns)
         if scale is not None:
