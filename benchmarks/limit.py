@@ -1,8 +1,8 @@
 """How near the hot loops come to what the machine can do: every figure a ratio of two rates of one run.
 
     python benchmarks/limit.py                     all of it, about fifteen minutes
-    python benchmarks/limit.py power sketch        some of it: exact fit power steps read sketch load images
-                                                   rivals growth memory
+    python benchmarks/limit.py power sketch        some of it: exact fit power steps read sketch bare threads
+                                                   load images rivals growth memory
     python benchmarks/limit.py --quick             fewer repeats and rows, nothing stored
 
 What is counted (d = 38,804 features, one grey CelebA image; b rows; float32 products):
@@ -19,6 +19,11 @@ What is counted (d = 38,804 features, one grey CelebA image; b rows; float32 pro
 - sketch: a step with b rows at rank L, which keeps w directions (`SketchedScatter.width`), is 6 b d w useful
   flops: the rows times the old basis, times what that gives, times the new basis. Orthonormalisation,
   repeated steps, casting and group sums are time and not counted.
+- bare: the time of a power fit (20,000 x 4,096 float32 rows, k = 10, m = 5, ten steps of 2,000 rows) over
+  that of two bare products and a QR factorisation a step in torch, on as many threads; and over the same with
+  groups apart and their means, as plain code of the method has it. Ours with NumPy, and with torch.
+- threads: the time with the threads of BLAS over that with threads of our own, which share rows or features.
+  Small LAPACK runs on one thread in both.
 - load: how many times as long each path takes beside two busy processes as without them, over the same number
   for a plain product X @ Y.
 - images: fitting from the JPEG archive over the slower of its two halves, each alone with all processors: the
@@ -45,7 +50,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,9 +61,12 @@ import power_memory
 from ratios import Ratio, Ratios, machine, rows_of_table, save, table, write_page
 from threadpoolctl import threadpool_limits
 
+import fairstream
 from fairstream import FairStreamingPCA, GroupMoments
 from fairstream.data import open_source
 from fairstream.datasets import paper_split
+from fairstream.linalg import blas_threads
+from fairstream.linalg import threads as linalg_threads
 from fairstream.power import FairPowerMethod
 
 HERE = Path(__file__).resolve().parent
@@ -106,8 +114,8 @@ def sgemm() -> Callable[[], float]:
     return lambda: 2 * SIDE**3 / seconds(lambda: np.matmul(A, B, out=out))
 
 
-def rows_of(dtype: str, n_rows: int) -> np.ndarray:
-    X = np.random.default_rng(1).integers(0, 256, (n_rows, D), dtype=np.uint8)
+def rows_of(dtype: str, n_rows: int, d: int = D) -> np.ndarray:
+    X = np.random.default_rng(1).integers(0, 256, (n_rows, d), dtype=np.uint8)
     return X.astype(dtype, copy=False)
 
 
@@ -201,6 +209,7 @@ def load(quick: bool) -> Ratios:
     X, sex = rng.standard_normal((20_000, 1_024), dtype=np.float32), rng.integers(0, 2, 20_000)
     Y = rng.random((4_096, 4_096), dtype=np.float32)
     exactly = FairStreamingPCA(10, solver="exact")
+    three = {name: rng.integers(0, size, 20_000) for name, size in (("a", 2), ("b", 5), ("c", 8))}
     wide, groups = rng.standard_normal((1_000, 8_192), dtype=np.float32), halves(1_000)
     method = FairPowerMethod(
         8_192, 100, step_rows=1_000, power_steps=(1, 9_999), random_state=0, dtype=np.float32
@@ -209,6 +218,9 @@ def load(quick: bool) -> Ratios:
     paths = {
         "X @ Y": lambda: Y @ Y,
         "exact fit, 20,000 x 1,024": lambda: exactly.fit(X, sensitive_features=sex),
+        "exact moments, 20,000 x 1,024, attributes of 2, 5 and 8 groups": lambda: GroupMoments(
+            1_024, None, np.float32
+        ).update(X, three),
         "power step, 1,000 x 8,192, k=100": lambda: method.update(wide, groups),
         "sketch update, 1,000 x 8,192, rank 64": lambda: sketched.update(wide, groups),
     }
@@ -285,22 +297,129 @@ def read(quick: bool) -> Ratios:
 
 
 def sketch(quick: bool) -> Ratios:
-    rank, answer, plain = 256, [], sgemm()
-    for dtype in ("uint8", "float32"):
-        moments = GroupMoments(D, rank, np.float32)
+    answer, plain = [], sgemm()
+    wanted = [(4_096, 64, "float32"), (4_096, 256, "float32"), (D, 64, "float32")]
+    for d, rank, dtype in [*wanted, (D, 256, "uint8"), (D, 256, "float32")]:
+        moments = GroupMoments(d, rank, np.float32)
         scatter: Any = moments._scatter
         b, w = scatter.slice_rows(), scatter.width
         slices = 2
-        X, groups = rows_of(dtype, slices * b), halves(slices * b)
+        X, groups = rows_of(dtype, slices * b, d), halves(slices * b)
         moments.update(X, groups)
-        flops = 6.0 * slices * b * D * w
+        flops = 6.0 * slices * b * d * w
         rate = lambda: flops / seconds(lambda: moments.update(X, groups))  # noqa: E731, B023
         seen, plain_rate = paired(plain, rate, 5 if quick else 9)
         note = f"steps of {b:,} rows, {w} directions; sgemm {plain_rate / 1e9:.0f} Gflop/s"
         answer.append(
-            Ratio(f"sketch update, rank {rank}, {dtype}: flops over sgemm", seen, least=0.6, note=note)
+            Ratio(
+                f"sketch update, d={d:,}, rank {rank}, {dtype}: flops over sgemm",
+                seen,
+                least=0.6,
+                note=note,
+            )
         )
     return answer
+
+
+def bare(quick: bool) -> Ratios:
+    """Ours against the products alone, and against plain code, in torch."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        print("bare: left out, torch is not installed")
+        return []
+    torch.set_num_threads(blas_threads())
+    d, k, m, b, steps = 4_096, 10, M, 2_000, 5
+    rng = np.random.default_rng(0)
+    X, sex = rng.standard_normal((2 * steps * b, d), dtype=np.float32), rng.integers(0, 2, 2 * steps * b)
+    blocks = [torch.from_numpy(X[start : start + b]) for start in range(0, len(X), b)]
+    women = [torch.from_numpy(sex[start : start + b] == 0) for start in range(0, len(X), b)]
+
+    def ours(engine: str) -> None:
+        with fairstream.backend(engine):
+            FairPowerMethod(
+                d, k, n_unfair=m, step_rows=b, power_steps=steps, random_state=0, dtype=np.float32
+            ).update(X, sex)
+
+    def products() -> None:
+        for columns, part in ((m, blocks[:steps]), (k, blocks[steps:])):
+            Q = torch.randn(d, columns)
+            for B in part:
+                Q = torch.linalg.qr(B.T @ (B @ Q))[0]
+
+    def plainly() -> None:
+        W, V = torch.randn(d, m), torch.randn(d, k)
+        means = torch.zeros(2, d)
+        for B, inside in zip(blocks[:steps], women, strict=False):
+            parts = [B[inside], B[~inside]]
+            means += torch.stack([part.mean(0) for part in parts])
+            sums = [part.T @ (part @ W) / len(part) for part in parts]
+            W = torch.linalg.qr(sums[0] - sums[1])[0]
+        for B in blocks[steps:]:
+            V = V - W @ (W.T @ V)
+            P = B.T @ (B @ V)
+            V = torch.linalg.qr(P - W @ (W.T @ P))[0]
+
+    answer = []
+    for engine, least_plainly in (("numpy", None), ("torch", 1 / 1.3)):
+        for what, work, most in (
+            ("two bare products and a QR in torch", products, 1.0),
+            ("plain code of the method in torch", plainly, least_plainly),
+        ):
+            theirs = lambda: 1 / seconds(work)  # noqa: E731, B023
+            mine = lambda: 1 / seconds(lambda: ours(engine))  # noqa: E731, B023
+            theirs(), mine()
+            seen, rate = paired(theirs, mine, 3 if quick else 9)
+            note = f"20,000 x 4,096, k = 10, m = 5; {1 / rate:.3f} s"
+            times = [1 / ratio for ratio in seen]
+            answer.append(Ratio(f"power fit with {engine}: time over {what}", times, most=most, note=note))
+    return answer
+
+
+def threads(quick: bool) -> Ratios:
+    """Every path with the threads of BLAS, then with our own, in turns."""
+    rng = np.random.default_rng(0)
+    wide, narrow = rng.standard_normal((1_000, 8_192), dtype=np.float32), rng.standard_normal((20_000, 1_024))
+    groups, many = halves(1_000), halves(20_000)
+    sketched = GroupMoments(8_192, 64, np.float32)
+    paths: dict[str, Callable[[], object]] = {
+        "sketch update, 1,000 x 8,192, rank 64": lambda: sketched.update(wide, groups),
+        "exact moments, 20,000 x 1,024": lambda: GroupMoments(1_024).update(narrow, many),
+    }
+    for k in (5, 50, 500):
+        method = FairPowerMethod(
+            8_192, k, step_rows=1_000, power_steps=(1, 9_999), random_state=0, dtype=np.float32
+        ).update(wide, groups)
+        paths[f"power step, 1,000 x 8,192, k={k}"] = lambda method=method: method.update(wide, groups)
+    answer = []
+    for name, work in paths.items():
+        work()
+        times = []
+        for _ in range(3 if quick else 9):
+            ours = seconds(work)
+            with threads_of_blas():
+                times.append(seconds(work) / ours)
+        answer.append(Ratio(f"{name}: time with threads of BLAS over threads of our own", times))
+    return answer
+
+
+@contextmanager
+def threads_of_blas() -> Iterator[None]:
+    """Let nothing be shared out, and limit BLAS to one thread only in small LAPACK."""
+    limited = linalg_threads.small_lapack
+    rooms = [module for name, module in sys.modules.items() if name.startswith("fairstream.")]
+    changed = {"shares": lambda total, work, most=None: [slice(0, total)], "small_lapack": nullcontext}
+    before = [(room, name, getattr(room, name)) for room in rooms for name in changed if name in vars(room)]
+    lapack_threads = linalg_threads.lapack_threads
+    for room, name, _ in before:
+        setattr(room, name, changed[name])
+    linalg_threads.lapack_threads = lambda size: nullcontext() if size >= linalg_threads.LARGE else limited()
+    try:
+        yield
+    finally:
+        linalg_threads.lapack_threads = lapack_threads
+        for room, name, value in before:
+            setattr(room, name, value)
 
 
 def images(quick: bool) -> Ratios:
@@ -407,7 +526,7 @@ def memory(quick: bool) -> Ratios:
 
 PARTS = {
     part.__name__: part
-    for part in (exact, fit, power, steps, read, sketch, load, images, rivals, growth, memory)
+    for part in (exact, fit, power, steps, read, sketch, bare, threads, load, images, rivals, growth, memory)
 }
 
 

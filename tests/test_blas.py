@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairstream.linalg import gemm as blas
-from fairstream.linalg.gemm import add_gemm, add_syrk
+from fairstream.linalg.gemm import add_gemm, add_syrk, turn_upper
 
 RNG = np.random.default_rng(0)
 
@@ -108,3 +108,37 @@ def test_without_a_known_declaration_syrk_is_numpys_product(monkeypatch):
     C = np.ones((3, 3), order="F")
     add_syrk(C, np.ones((3, 4)))
     np.testing.assert_array_equal(np.tril(C), np.tril(np.full((3, 3), 5.0)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(5, 4), (1, 4), (5, 1), (1, 1), (0, 2)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_triangle_turns_columns_on_their_own_memory(dtype, shape, order):
+    T, before = RNG.normal(size=2 * shape[1:]).astype(dtype), RNG.normal(size=shape).astype(dtype)
+    A = laid_out(before, "F")
+    turn_upper(A, laid_out(T, order))  # what is below the diagonal of T must not count
+    np.testing.assert_allclose(A, before @ np.triu(T), rtol=1e-5, atol=1e-5)
+    around = A.base.copy()
+    around[1 : 1 + len(A), 2:] = 0
+    assert not around.any()
+
+
+@pytest.mark.parametrize(
+    ("A", "T", "message"),
+    [
+        (np.zeros((3, 3), order="F"), np.zeros((2, 2)), "do not fit"),
+        (np.zeros((2, 2), order="F"), np.zeros((2, 2), np.float32), "one kind of float"),
+        (np.zeros((4, 2))[::2], np.zeros((2, 2)), "one after the other"),
+    ],
+)
+def test_what_trmm_would_misread_is_refused(A, T, message):
+    with pytest.raises(ValueError, match=message):
+        turn_upper(A, T)
+
+
+def test_without_a_known_declaration_trmm_is_numpys_product(monkeypatch):
+    monkeypatch.setattr(blas, "_routines", {})
+    monkeypatch.setattr(blas, "_capsule_name", lambda capsule: b"void (char *, long *)")
+    A = np.ones((3, 2), order="F")
+    turn_upper(A, np.full((2, 2), 2.0))
+    np.testing.assert_array_equal(A, [[2.0, 4.0]] * 3)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from fairstream.linalg import (
     eigh,
@@ -11,6 +12,8 @@ from fairstream.linalg import (
     top_eigenpairs,
     top_eigenvectors,
 )
+from fairstream.linalg.bases import orthonormalise_settled
+from fairstream.linalg.products import centred_rows
 from fairstream.linalg.symmetric import SymmetricOperator, plus_rank_one
 
 
@@ -129,3 +132,56 @@ def test_of_nearly_dependent_columns_no_small_matrix_tells(rng):
     A[:, 1] = A[:, 0] + 1e-9 * A[:, 1]
     assert orthonormalise_outside(np.zeros((60, 0)), A) is None
     np.testing.assert_allclose(A.T @ A, np.eye(5), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_settled_columns_are_orthonormalised_by_one_triangle(rng, dtype):
+    U = np.asfortranarray(np.linalg.qr(rng.normal(size=(80, 3)))[0], dtype=dtype)
+    A = np.asfortranarray(np.linalg.qr(rng.normal(size=(80, 6)))[0] * np.logspace(3, 0, 6), dtype=dtype)
+    expected, before = A.copy(order="F"), A.copy()
+    orthonormalise_outside(U, expected)
+    T = orthonormalise_settled(U, A)
+    assert T is not None
+    assert not np.tril(T, -1).any()
+    rounding = 100 * np.finfo(dtype).eps
+    np.testing.assert_allclose(A, expected, atol=rounding)
+    np.testing.assert_allclose(A.T @ A, np.eye(6), atol=rounding)
+    assert np.abs(U.T @ A).max() < rounding
+    np.testing.assert_allclose(A, (before - U @ (U.T @ before)) @ T, atol=rounding)
+
+
+def test_columns_that_are_not_settled_are_only_projected(rng):
+    U, A = np.zeros((60, 0)), np.asfortranarray(rng.normal(size=(60, 5)))
+    A[:, 1] = A[:, 0] + 1e-3 * A[:, 1]
+    before = A.copy()
+    assert orthonormalise_settled(U, A) is None
+    np.testing.assert_array_equal(A, before)
+
+
+def test_columns_that_lie_in_the_unfair_basis_are_never_settled(rng):
+    """What rounding leaves of them is orthogonal by chance, and would leave columns that lean on U."""
+    U = np.asfortranarray(np.linalg.qr(rng.normal(size=(60, 3)))[0], dtype=np.float32)
+    A = np.asfortranarray(U @ np.linalg.qr(rng.normal(size=(3, 2)))[0], dtype=np.float32)
+    assert orthonormalise_settled(U, A) is None
+    orthonormalise_outside(U, A)
+    assert np.abs(U.T @ A).max() < 1e-6
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_columns_without_entries_give_the_same_products_whether_or_not_they_are_left_out(
+    rng, monkeypatch, constant
+):
+    X = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.1)
+    X[:, 3] = 0
+    if constant:
+        X[:, 5] = 2.0  # a well filled column, which is centred as a dense one
+    origin, T, A = rng.normal(size=30), rng.normal(size=(4, 40)), rng.normal(size=(3, 30))
+    dense = X - origin
+    for most_used in (0.0, 2.0):
+        monkeypatch.setattr("fairstream.linalg.products.MOST_USED", most_used)
+        rows = centred_rows(sp.csr_array(X), origin, None, np.float64)
+        assert (3 in rows.columns) == (most_used == 0)
+        np.testing.assert_allclose(rows.dot(A), dense @ A.T, atol=1e-12)
+        np.testing.assert_allclose(rows.combine(T), T @ dense, atol=1e-12)
+        np.testing.assert_allclose(rows.row_squares(), (dense**2).sum(axis=1), atol=1e-12)
+        np.testing.assert_allclose(rows.scatter(np.arange(40)), dense.T @ dense, atol=1e-11)

@@ -26,7 +26,7 @@ from fairstream.linalg import (
     top_eigenvectors,
 )
 from fairstream.linalg.bases import _gram_factor, rank_revealing_basis
-from fairstream.linalg.products import slice_rows
+from fairstream.linalg.products import DenseRows, slice_rows, stands_near
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.power.step import _add_scaled
@@ -678,10 +678,129 @@ def test_a_stored_state_goes_on_exactly(stop, constraint):
     assert method.total_variance == resumed.total_variance
 
 
+WIDE = 60
+
+
+def wide_stream(seed=0):
+    """Rows with more features than a block has rows, of a flat spectrum, and a method for them."""
+    rng = np.random.default_rng(5)
+    a = rng.integers(0, 2, 900)
+    X = rng.normal(size=(900, WIDE)) + a[:, None] * (np.arange(WIDE) == 7)
+    options = {"n_unfair": 1, "step_rows": (50, 40), "power_steps": (4, 8), "random_state": seed}
+    return X, a, FairPowerMethod(WIDE, K, **options)
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+@pytest.mark.parametrize("stop", [210, 240, 305, 490])
+def test_wide_rows_resume_exactly_in_the_middle_of_a_block(stop):
+    X, a, method = wide_stream()
+    method.update(X[:stop], a[:stop])
+    header, arrays = method.to_state()
+    assert ("inside" in arrays) == (stop != 240)
+    assert ("turn" in arrays) == (stop >= 240)
+    resumed = FairPowerMethod.from_state(json.loads(json.dumps(header)), arrays)
+    for one in (method, resumed):
+        one.update(X[stop:], a[stop:])
+    np.testing.assert_array_equal(method.components, resumed.components)
+    np.testing.assert_array_equal(method.explained_variance, resumed.explained_variance)
+    assert method.convergence == resumed.convergence
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+def test_a_state_from_before_turns_were_put_off_resumes():
+    X, a, method = wide_stream()
+    method.update(X[:300], a[:300])
+    header, arrays = method.to_state()
+    turned = arrays["Q"] @ arrays["turn"]  # what format 1 held
+    old = {name: array for name, array in arrays.items() if name not in ("turn", "inside")} | {"Q": turned}
+    P = arrays["P"] @ arrays["turn"]  # of the open block, which was multiplied with the turned ones
+    resumed = FairPowerMethod.from_state({**header, "format": 1}, {**old, "P": P})
+    for one in (method, resumed):
+        one.update(X[300:], a[300:])
+    assert angle(method.components.T, resumed.components.T) < 1e-9
+    np.testing.assert_allclose(method.explained_variance, resumed.explained_variance, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+def test_reading_the_components_does_not_change_what_comes_later():
+    X, a, quiet = wide_stream()
+    read = wide_stream()[2]
+    for start in range(0, 900, 30):
+        rows = slice(start, start + 30)
+        quiet.update(X[rows], a[rows])
+        read.update(X[rows], a[rows])
+        if not read.rows_missing:
+            assert read.components.shape == (K, WIDE)
+            assert read.convergence
+    np.testing.assert_array_equal(quiet.components, read.components)
+    np.testing.assert_array_equal(quiet.explained_variance, read.explained_variance)
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_variances_summed_up_with_the_rows_are_those_of_the_products(monkeypatch, dtype, offset):
+    X, a, _ = wide_stream()
+    X = (X + offset).astype(dtype)
+    found = []
+    for follows in (True, False):
+        options = {"n_unfair": 1, "step_rows": (50, 40), "power_steps": (4, 8), "random_state": 0}
+        method = FairPowerMethod(WIDE, K, **options, dtype=dtype)
+        if not follows:
+            monkeypatch.setattr(FairPowerMethod, "_follows_inside", False)
+        method.update(X, a)
+        found.append((method.explained_variance, method.components))
+    close = 1e-4 if dtype == "float32" else 1e-10
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=close)
+    assert angle(found[0][1].T, found[1][1].T) < 10 * close
+    assert (np.diff(found[0][0]) <= 0).all()
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+@pytest.mark.parametrize(("offset", "copied"), [(0.0, False), (50.0, True)])
+def test_rows_near_zero_are_multiplied_where_they_stand(monkeypatch, offset, copied):
+    X, a = sample(900)
+    X = X + offset
+    taken = []
+    keep = DenseRows.dot
+    monkeypatch.setattr(
+        DenseRows, "dot", lambda rows, A: taken.append(np.shares_memory(rows.R, X)) or keep(rows, A)
+    )
+    streaming(step_rows=100, power_steps=(4, 5)).update(X, a)
+    assert set(taken) == {not copied}
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+def test_a_constant_column_is_centred_however_large_the_others_are():
+    X, a = sample(900)
+    X[:, 4] = 7.0
+    X = X.astype(np.float32)
+    method = streaming(step_rows=100, power_steps=(4, 5), dtype=np.float32, constraint="mean").update(X, a)
+    assert method.unfair_basis[0, 4] == 0
+    assert not method.components[:, 4].any()
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+def test_rows_that_stand_a_few_deviations_from_zero_are_as_good_as_centred_ones(monkeypatch):
+    X, a = sample(20_000)
+    X += 2.5 * X.std(axis=0)
+    X = X.astype(np.float32)
+    options = {"step_rows": 1_000, "power_steps": (9, 9)}
+    exactly = streaming(**options).update(X.astype(np.float64), a)
+    assert stands_near(X, X.mean(axis=0), np.float32)
+    standing = streaming(**options, dtype=np.float32).update(X, a)
+    monkeypatch.setattr("fairstream.power.step.stands_near", lambda *rows: False)
+    centred = streaming(**options, dtype=np.float32).update(X, a)
+    for what in ("components", "unfair_basis"):
+        errors = [angle(getattr(m, what).T, getattr(exactly, what).T) for m in (standing, centred)]
+        assert errors[0] < 1.5 * errors[1] + 1e-5
+    assert standing.total_variance == pytest.approx(exactly.total_variance, rel=1e-5)
+
+
 def test_a_damaged_state_is_refused():
     X, a = sample(400)
     header, arrays = streaming().update(X, a).to_state()
-    for change in ({"format": 2}, {"options": {}}, {"groups": None}, {"step": 9}):
+    for change in ({"format": 3}, {"options": {}}, {"groups": None}, {"step": 9}):
         with pytest.raises(FairstreamFileError):
             FairPowerMethod.from_state({**header, **change}, arrays)
     for name in arrays:

@@ -28,6 +28,7 @@ PUBLIC = {
     "Schema",
     "__version__",
     "audit",
+    "backend",
     "collect_moments",
     "embed_source",
     "encode_groups",

@@ -25,6 +25,7 @@ __all__ = [
     "Schema",
     "__version__",
     "audit",
+    "backend",
     "collect_moments",
     "embed_source",
     "encode_groups",
@@ -53,6 +54,7 @@ if typing.TYPE_CHECKING:
     from fairstream.estimators.images import FairImagePCA
     from fairstream.estimators.pca import FairStreamingPCA
     from fairstream.files.format import load
+    from fairstream.linalg.engine import backend
     from fairstream.moments import GroupMoments
     from fairstream.power import FairPowerMethod
     from fairstream.streaming.embed import embed_source, erase_source, open_like
@@ -77,6 +79,7 @@ else:
         "estimators.images": ("FairImagePCA",),
         "estimators.pca": ("FairStreamingPCA",),
         "files.format": ("load",),
+        "linalg.engine": ("backend",),
         "moments": ("GroupMoments",),
         "power": ("FairPowerMethod",),
         "streaming.embed": ("embed_source", "erase_source", "open_like"),

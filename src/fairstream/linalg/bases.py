@@ -3,10 +3,11 @@
 Symbols: A, B, V are d x j matrices with few columns, U has orthonormal columns. What works in place takes A
 Fortran-ordered, float32 or float64, and makes no second d x j array.
 
-There are four ways to an orthonormal basis, and each does what the others cannot:
+There are five ways to an orthonormal basis, and each does what the others cannot:
 `orthonormalise` drops columns that the earlier ones span, in their order; `rank_revealing_basis` drops by
 singular values, in place, for a basis that is a large part of the memory; `orthonormalise_in_place` is the QR
-factorisation at the speed of matrix products; `orthonormalise_outside` is the same in the complement of U.
+factorisation at the speed of matrix products; `orthonormalise_outside` is the same in the complement of U,
+and `orthonormalise_settled` the quickest way to it, for columns that are nearly orthogonal already.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.gemm import turn_upper
 from fairstream.linalg.threads import (
     add_product,
     in_threads,
@@ -28,6 +30,7 @@ from fairstream.linalg.threads import (
 )
 
 _PANEL_ROWS = 1024
+_NEARLY_ORTHOGONAL = 4  # condition of a Gram matrix up to which one factor is enough
 
 
 # Making them ----------------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None
     project_out_in_place(U, A)
     T = _factorise(A, axes)[1]
     leak = project_out_in_place(U, A)
-    if np.abs(leak).max(initial=0.0) > np.sqrt(np.finfo(A.dtype).eps) / 100:
+    if np.abs(leak).max(initial=0.0) > _little_leak(A):
         arbitrary = np.flatnonzero(np.linalg.norm(leak, axis=0) > 1e-3)
         filling = np.random.default_rng(0).standard_normal((len(A), arbitrary.size), dtype=A.dtype.type)
         A[:, arbitrary] = project_out(U, filling)
@@ -108,6 +111,38 @@ def orthonormalise_outside(U: FloatArray, A: FloatArray, axes: FloatArray | None
         project_out_in_place(U, A)
         return None
     return T
+
+
+def orthonormalise_settled(U: FloatArray, A: FloatArray) -> FloatArray | None:
+    """Do what `orthonormalise_outside` does by one Gram factor, if that is enough.
+
+    It is if the columns are nearly orthogonal, as they are once an iteration has settled, and rounding left
+    little of them in U. Returns the upper triangle T with new A = (I - UU') old A T; None if it is not
+    enough, and then A is only projected.
+
+    Examples
+    --------
+    >>> A = np.asfortranarray([[3.0, 1.0], [0.0, 2.0], [5.0, 7.0]])
+    >>> orthonormalise_settled(np.eye(3)[:, 2:], A)
+    array([[ 0.33333333, -0.16666667],
+           [ 0.        ,  0.5       ]])
+    """
+    project_out_in_place(U, A)
+    found = _gram_factor(A)
+    if found is None or found[2] > _NEARLY_ORTHOGONAL:
+        return None
+    T = found[1]
+    leak = inner_product(U, A) @ T
+    if np.abs(leak).max(initial=0.0) > _little_leak(A):
+        return None
+    rotate_upper(A, T)
+    add_product(A, U, leak, alpha=-1.0)
+    return T
+
+
+def _little_leak(A: FloatArray) -> float:
+    """Return how much of unit columns may be projected out and leave them orthonormal: its square counts."""
+    return float(np.sqrt(np.finfo(A.dtype).eps)) / 100
 
 
 def random_basis(n_features: int, columns: int, generator: np.random.Generator, dtype: Any) -> FloatArray:
@@ -135,14 +170,18 @@ def _factorise(A: FloatArray, axes: FloatArray | None) -> tuple[FloatArray, Floa
             rotate(A, _orthogonal_factor(R @ axes))
         return R, None
     R, inverse, spread = found
-    T = inverse if axes is None else inverse @ _orthogonal_factor(R @ axes)
-    rotate(A, T)
-    if spread <= 4:
+    if axes is None:
+        T = inverse
+        rotate_upper(A, T)
+    else:
+        T = inverse @ _orthogonal_factor(R @ axes)
+        rotate(A, T)
+    if spread <= _NEARLY_ORTHOGONAL:
         return R, T
     found = _gram_factor(A)
-    if found is None or found[2] > 4:
+    if found is None or found[2] > _NEARLY_ORTHOGONAL:
         return _householder(A) @ R, None
-    rotate(A, found[1])
+    rotate_upper(A, found[1])
     return found[0] @ R, None
 
 
@@ -238,6 +277,13 @@ def rotate(A: FloatArray, R: FloatArray) -> None:
 
     with small_lapack():
         in_threads(turn, shares(len(A), A.size))
+
+
+def rotate_upper(A: FloatArray, T: FloatArray) -> None:
+    """Replace A by AT on its own memory for an upper triangle T: half the work of `rotate`."""
+    T = np.asfortranarray(T, dtype=A.dtype)
+    with small_lapack():
+        in_threads(lambda rows: turn_upper(A[rows], T), shares(len(A), A.size))
 
 
 def symmetric_product(V: FloatArray, P: FloatArray) -> FloatArray:

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.engine import torch_device
 from fairstream.linalg.gemm import add_syrk
 from fairstream.linalg.threads import in_threads, shares, small_lapack
+from fairstream.linalg.torch_rows import TorchRows
 
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
 _PIECE_BYTES = 2**22
@@ -137,6 +139,20 @@ class GatheredRows:
 
         in_threads(fill, shares(len(R), 2 * R.size))
         return R
+
+
+def gathered_rows(
+    X: NDArray[Any], origin: FloatArray, scale: FloatArray | None, dtype: Any
+) -> GatheredRows | TorchRows:
+    """Return the rows for `products` of cells, on the device that `backend` has chosen.
+
+    On a processor NumPy stays: its BLAS multiplies a matrix with its own transpose in half the work, which
+    torch does not.
+    """
+    device = torch_device()
+    if device is None or device.type == "cpu":
+        return GatheredRows(X, origin, scale, dtype)
+    return TorchRows(X, origin.astype(dtype), scale, dtype, device)
 
 
 def _as_slice(index: NDArray[np.intp]) -> Rows:

@@ -1,4 +1,4 @@
-"""BLAS's gemm and syrk on any part of an array's memory, without the interpreter's lock.
+"""BLAS's gemm, syrk and trmm on any part of an array's memory, without the interpreter's lock.
 
 SciPy's wrappers hold the lock and take whole Fortran-ordered arrays, and NumPy's product cannot add to what
 is there: threads that each own some of the rows of a sum could use neither. This calls the same routines by
@@ -17,7 +17,7 @@ from scipy.linalg import cython_blas
 
 Matrix = NDArray[Any]
 _NUMBERS = {np.dtype(np.float32): ("s", ctypes.c_float), np.dtype(np.float64): ("d", ctypes.c_double)}
-_ARGUMENTS = {"gemm": 13, "syrk": 10}
+_ARGUMENTS = {"gemm": 13, "syrk": 10, "trmm": 11}
 _routines: dict[str, tuple[Callable[..., None], type] | None] = {}
 _LARGEST = 2**31 - 1  # number that fits an integer of most builds
 
@@ -102,6 +102,45 @@ def add_syrk(C: Matrix, A: Matrix) -> None:
     routine(b"L", turned_A, *sizes, one, places[0], steps[0], one, places[1], steps[1])
 
 
+def turn_upper(A: Matrix, T: Matrix) -> None:
+    """Replace A by A T on A's own memory for an upper triangle T; what T holds below it is not looked at.
+
+    Half the work of a product, and no second array. Both float32, or both float64; the columns of A lie one
+    after the other, with any distance between them.
+
+    Examples
+    --------
+    >>> A = np.asfortranarray([[1.0, 1.0], [2.0, 0.0]])
+    >>> turn_upper(A, np.array([[2.0, 10.0], [0.0, 1.0]]))
+    >>> A
+    array([[ 2., 11.],
+           [ 4., 20.]])
+    """
+    rows, columns = A.shape
+    if T.shape != (columns, columns):
+        raise ValueError(f"A is {A.shape}, T {T.shape}: they do not fit together")
+    if not (A.dtype == T.dtype and A.dtype in _NUMBERS and A.flags.writeable):
+        raise ValueError(f"A is {A.dtype}, T {T.dtype}: pass one kind of float, A to write on")
+    if A.size == 0:
+        return
+    name, number = _NUMBERS[A.dtype]
+    turned_T, step_T = _layout(T)
+    turned_A, step_A = _layout(A)
+    if turned_A == b"T":
+        raise ValueError(f"A has strides {A.strides}: its columns must lie one after the other")
+    found = _routine(f"{name}trmm")
+    if found is None or max(rows, columns, step_A, step_T) > _LARGEST:
+        A[...] = A @ np.triu(T)
+        return
+    routine, integer = found
+    half = b"U" if turned_T == b"N" else b"L"  # which half it is to BLAS, that sees T transposed
+    sizes = [ctypes.byref(integer(size)) for size in (rows, columns)]
+    steps = [ctypes.byref(integer(step)) for step in (step_T, step_A)]
+    places = [ctypes.c_void_p(array.ctypes.data) for array in (T, A)]
+    one = ctypes.byref(number(1))
+    routine(b"R", half, turned_T, b"N", *sizes, one, places[0], steps[0], places[1], steps[1])
+
+
 def _layout(A: Matrix) -> tuple[bytes, int]:
     """Return whether BLAS, which thinks in columns, sees A transposed, and how far its lines are apart."""
     rows, columns = A.shape
@@ -124,12 +163,13 @@ def _routine(name: str) -> tuple[Callable[..., None], type] | None:
         declared = _capsule_name(capsule)
         integers = {b"int *": ctypes.c_int, b"int64_t *": ctypes.c_int64}
         kinds = [kind.strip() for kind in declared.partition(b"(")[2].rstrip(b")").split(b",")]
-        integer = integers.get(kinds[2]) if len(kinds) == _ARGUMENTS[name[1:]] else None
+        letters = kinds.count(b"char *")
+        integer = integers.get(kinds[letters]) if len(kinds) == _ARGUMENTS[name[1:]] else None
         if integer is None:
             _routines[name] = None
         else:
             address = _capsule_pointer(capsule, declared)
-            arguments = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * (len(kinds) - 2)
+            arguments = [ctypes.c_char_p] * letters + [ctypes.c_void_p] * (len(kinds) - letters)
             _routines[name] = ctypes.CFUNCTYPE(None, *arguments)(address), integer  # gives up the lock
     return _routines[name]
 

@@ -16,24 +16,26 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.engine import torch_device
 from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.threads import (
     add_product,
     in_threads,
     inner_product,
     shares,
-    small_lapack,
     wide_product,
 )
+from fairstream.linalg.torch_rows import TorchRows
 
-_PANEL = 1_024
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
-FEW_COMBINATIONS = 512  # up to which BLAS is faster on panels that are then added than if it adds itself
+MOST_USED = 0.5  # share of columns with an entry from which on a sparse block is taken with all its columns
 MIN_SLICE_ROWS = 64
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
 SLICE_BYTES = 2**22
+NEAR_ZERO = 16.0  # square of the origin over the variance up to which rows need no copy about their origin
+_HEAD_ROWS = 32
 
 
 class CentredRows(Protocol):
@@ -42,8 +44,8 @@ class CentredRows(Protocol):
     def dot(self, A: FloatArray) -> FloatArray:
         """Return R A' (b x w) for the rows A (w x d)."""
 
-    def combine(self, T: FloatArray) -> FloatArray:
-        """Return T R (t x d) for T (t x b)."""
+    def combine(self, T: FloatArray, out: FloatArray | None = None) -> FloatArray:
+        """Return T R (t x d) for T (t x b), in `out` if that is given."""
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
         """Add T R to `out` (t x d, C-ordered) on its own memory."""
@@ -71,7 +73,7 @@ class DenseRows:
     ) -> None:
         self.origin = origin.astype(dtype)
         self.scale = None if scale is None else scale[:, None].astype(dtype)
-        if scale is None and X.dtype == dtype and X.flags.c_contiguous and not self.origin.any():
+        if scale is None and not self.origin.any() and stands_ready(X, dtype):
             self.R = X  # as it is, and never written to
             return
         self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
@@ -87,23 +89,14 @@ class DenseRows:
     def dot(self, A: FloatArray) -> FloatArray:
         return inner_product(self.R.T, A.T)
 
-    def combine(self, T: FloatArray) -> FloatArray:
+    def combine(self, T: FloatArray, out: FloatArray | None = None) -> FloatArray:
         T = T.astype(self.R.dtype, copy=False)
-        return wide_product(T, self.R) if len(self.R) < self.R.shape[1] else inner_product(T.T, self.R)
+        if out is not None or len(self.R) < self.R.shape[1]:
+            return wide_product(T, self.R, out)
+        return inner_product(T.T, self.R)
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
-        if len(T) > FEW_COMBINATIONS:
-            add_product(out.T, self.R.T, T.T)
-            return
-        factors = T.astype(out.dtype, copy=False)
-
-        def add(share: slice) -> None:
-            for start in range(share.start, share.stop, _PANEL):
-                columns = slice(start, min(start + _PANEL, share.stop))
-                out[:, columns] += factors @ self.R[:, columns]
-
-        with small_lapack():
-            in_threads(add, shares(out.shape[1], out.size))
+        add_product(out.T, self.R.T, T.T)
 
     def squares(self) -> float:
         return float(self.row_squares().sum(dtype=np.float64))
@@ -111,7 +104,7 @@ class DenseRows:
     def row_squares(self) -> FloatArray:
         R = self.R
         parts = in_threads(
-            lambda rows: np.einsum("ij,ij->i", R[rows], R[rows]),
+            lambda rows: np.matmul(R[rows, None, :], R[rows, :, None]).ravel(),  # a dot product for every row
             shares(len(R), R.size),
         )
         return np.concatenate(parts)
@@ -142,8 +135,11 @@ class SparseRows:
         # The origin is rounded: an entry that equals it must not leave a direction of rounding alone.
         rounding = max(4 * np.finfo(np.float64).eps, np.finfo(dtype).eps / 2) * np.abs(near)
         self.centred[np.abs(self.centred) <= rounding] = 0
-        # The other columns that have entries, and X without the rest: few, as rows are few.
+        # The other columns that have entries, and X without the rest: few, as rows are few. If most have one,
+        # the rest stay too: to leave them out costs more.
         self.columns = np.flatnonzero((filled > 0) & ~well_filled)
+        if self.columns.size >= MOST_USED * n_features:
+            self.columns = np.flatnonzero(~well_filled)
         self.used = slice(None) if self.columns.size == n_features else self.columns
         self.entries = _columns_of(X, self.columns)
         if scale is not None:
@@ -174,8 +170,8 @@ class SparseRows:
             product += self.centred @ A.T[self.well_filled].astype(np.float64)
         return product
 
-    def combine(self, T: FloatArray) -> FloatArray:
-        combined = np.outer((T @ self.scale).astype(self.dtype), -self.elsewhere)
+    def combine(self, T: FloatArray, out: FloatArray | None = None) -> FloatArray:
+        combined = np.multiply.outer((T @ self.scale).astype(self.dtype), -self.elsewhere, out=out)
         for part in row_slices(len(T), _SPARSE_PANEL):
             self._add_used(T[part], combined[part])
         return combined
@@ -249,9 +245,14 @@ def _columns_of(X: Any, columns: NDArray[np.intp]) -> Any:
 def centred_rows(
     X: Any, origin: FloatArray, scale: FloatArray | None, dtype: Any, buffer: FloatArray | None = None
 ) -> CentredRows:
-    """Return the rows of X about `origin`, times `scale`, for dense or sparse X (which needs no buffer)."""
+    """Return the rows of X about `origin`, times `scale`, for dense or sparse X (which needs no buffer).
+
+    Products with dense rows are done by the library that `backend` has chosen.
+    """
     if sp.issparse(X):
         return SparseRows(X, origin.astype(np.float64), scale, dtype)
+    if (device := torch_device()) is not None:
+        return TorchRows(np.asarray(X), origin.astype(dtype), scale, dtype, device)
     return DenseRows(np.asarray(X), origin, scale, dtype, buffer)
 
 
@@ -260,6 +261,33 @@ def provisional_origin(X: Any, n_rows: int = 64) -> FloatArray:
     head = X[:n_rows].astype(np.float64)  # SciPy would sum a float32 matrix in float32
     mean: FloatArray = np.asarray(head.mean(axis=0)).ravel()
     return mean
+
+
+def stands_ready(X: Any, dtype: DTypeLike) -> bool:
+    """Return whether rows can be multiplied where they stand, unless something is to be taken off them."""
+    return bool(not sp.issparse(X) and X.dtype == dtype and X.flags.c_contiguous)
+
+
+def stands_near(X: Any, origin: FloatArray, dtype: DTypeLike) -> bool:
+    """Return whether rows can be multiplied where they stand, and the origin be taken off the products.
+
+    That loses half a digit if origin and mean are a few deviations from zero. In every column alone: one that
+    is constant but for rounding must be centred. Few rows are as well copied.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+    >>> stands_near(rows, np.ones(3), np.float64), stands_near(rows + 9, np.full(3, 9.0), np.float64)
+    (True, False)
+    """
+    if not stands_ready(X, dtype) or len(X) < 2 * _HEAD_ROWS:
+        return False
+    head = X[:_HEAD_ROWS]
+    with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
+        own = head.mean(axis=0)
+        # What rounding leaves of a difference of squares is far too small to pass for a variance.
+        variances = np.einsum("ij,ij->j", head, head) / len(head) - own**2
+        return all(bool((mean**2 <= NEAR_ZERO * variances).all()) for mean in (own, origin))
 
 
 # How many rows at a time, and which numbers ------------------------------------------------------------

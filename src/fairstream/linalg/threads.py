@@ -215,15 +215,15 @@ def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
     return sum(parts[1:], start=parts[0])
 
 
-def wide_product(T: FloatArray, R: FloatArray) -> FloatArray:
-    """Return TR for a small T and a wide R, every thread with some of the columns.
+def wide_product(T: FloatArray, R: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """Return TR for a small T and a wide R, every thread with some of the columns; in `out` if it is given.
 
     Examples
     --------
     >>> wide_product(np.array([[1.0, 2.0]]), np.arange(6.0).reshape(2, 3))
     array([[ 6.,  9., 12.]])
     """
-    answer = np.empty((len(T), R.shape[1]), dtype=np.result_type(T, R))
+    answer = np.empty((len(T), R.shape[1]), dtype=np.result_type(T, R)) if out is None else out
     parts = shares(R.shape[1], R.size + answer.size)
     with small_lapack():
         in_threads(lambda columns: np.matmul(T, R[:, columns], out=answer[:, columns]), parts)

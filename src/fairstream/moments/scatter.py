@@ -19,7 +19,7 @@ from fairstream.data.blocks import Matrix
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked_signs
 from fairstream.linalg import FloatArray, SymmetricOperator
-from fairstream.linalg.gathering import GatheredRows
+from fairstream.linalg.gathering import gathered_rows
 from fairstream.linalg.products import SparseRows, provisional_origin
 
 
@@ -136,7 +136,7 @@ class Increment:
         """
         if sp.issparse(self.X):
             return SparseRows(self.X, self.origin, self.row_scale, self.dtype).products(cells)
-        return GatheredRows(self.X, self.origin, self.row_scale, self.dtype).products(cells)
+        return gathered_rows(np.asarray(self.X), self.origin, self.row_scale, self.dtype).products(cells)
 
     @property
     def old_means(self) -> FloatArray:

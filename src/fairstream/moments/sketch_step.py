@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Matrix
 from fairstream.linalg import FloatArray, check_finite_matrix, inner_product, lapack, wide_product
-from fairstream.linalg.bases import rotate
+from fairstream.linalg.bases import rotate_upper
 from fairstream.linalg.products import CentredRows, centred_rows, provisional_origin, row_slices, slice_rows
 from fairstream.moments.scatter import chan_weights
 
@@ -295,7 +295,7 @@ def orthonormal_rows(W: FloatArray) -> FloatArray:
         if len(W) == 0:
             break
         inverse = lapack(scipy.linalg.lapack.dtrtri, factor, lower=1)[0]
-        rotate(W.T, (inverse / lengths).T)
+        rotate_upper(W.T, (inverse / lengths).T)
         if factor.diagonal().min() > WELL_CONDITIONED:
             break
     return W

@@ -19,8 +19,9 @@ time, G groups, T threads, w bytes a number, whatever b and B:
 
 W and its in- and out-products, or V and its products, as they were before the update and as they become (an
 update that fails leaves the old ones); U; float64 means and sums; a few k x k matrices. `fit_full` has no old
-ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + G + 1)
-if p + G + 1 <= 128: a slice and products for every thread.
+ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + 2G + 2)
+if p + G + 1 <= 128: a slice and products for every thread. Rows in the computing precision that are not far
+from zero are multiplied where they stand: no slice.
 """
 
 from __future__ import annotations
@@ -45,16 +46,26 @@ from fairstream.data.matrices import check_matrix
 from fairstream.data.schema import Schema
 from fairstream.errors import FairstreamFileError, FairstreamWarning, NotEnoughGroupsError
 from fairstream.files.format import checked_orthonormal, checked_signs
-from fairstream.linalg import FloatArray, in_threads, inner_product, lapack, shares
-from fairstream.linalg.bases import project_out_in_place, random_basis
+from fairstream.linalg import (
+    FloatArray,
+    in_threads,
+    inner_product,
+    lapack,
+    lapack_threads,
+    shares,
+    wide_product,
+)
+from fairstream.linalg.bases import fix_signs_in_place, project_out_in_place, random_basis
 from fairstream.linalg.products import MAX_SLICE_ROWS, check_values, provisional_origin
 from fairstream.power.ledger import GroupLedger
 from fairstream.power.plan import PowerPlan
 from fairstream.power.step import (
     Codes,
+    ComponentStep,
     Reading,
     Tally,
     centre_block,
+    centred_inside,
     component_step,
     component_tallies,
     gap_columns,
@@ -66,7 +77,8 @@ from fairstream.power.step import (
 )
 from fairstream.subspace.model import FairSubspace
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
+_READABLE = (1, 2)  # files of format 1 hold components that are turned to their axes already
 STILL = 0.01  # how far the last step over the whole data may move a subspace that counts as converged
 STILL_IN_BLOCKS = 0.3  # the same for blocks: fresh rows move even the best subspace, by their sampling error
 
@@ -79,6 +91,7 @@ class PartialSums:
     sums: NDArray[np.float64]
     squares: float
     products: FloatArray
+    inside: NDArray[np.float64]  # of the products with the columns of V, or 0 x 0
 
     def __add__(self, other: PartialSums) -> PartialSums:
         return PartialSums(
@@ -86,6 +99,7 @@ class PartialSums:
             self.sums + other.sums,
             self.squares + other.squares,
             self.products + other.products,
+            self.inside + other.inside,
         )
 
 
@@ -173,7 +187,10 @@ class FairPowerMethod:
         self._Q: FloatArray | None = None  # W of all comparisons side by side, later V
         self._P: FloatArray | None = None  # the open block's products with Q, one place per tally
         self._U: FloatArray | None = None if self.plan.unfair_steps else self._zeros(0)
+        self._inside = np.zeros((0, 0))  # the open block's Y'Y with Y = ZV, if it is followed
         self._variances = np.zeros(self.plan.n_components)
+        self._turn: FloatArray | None = None  # from V as it is kept to V by falling variance
+        self._pending: ComponentStep | None = None  # tells variances, turn and movement of the last step
         self._moved: dict[str, float] = {}
 
     # What is known so far, at any point of a stream; arrays are copies -----------------------------------
@@ -215,17 +232,22 @@ class FairPowerMethod:
         """V', k x d, orthonormal rows orthogonal to the unfair basis, by falling variance."""
         if self.rows_missing or self._Q is None:
             raise NotFittedError(f"there are no components yet: {self._what_is_missing}")
-        return self._Q.T.copy()
+        self._work_out()
+        Q = self._Q.T
+        components = Q.copy() if self._turn is None else wide_product(self._turn.T.astype(Q.dtype), Q)
+        fix_signs_in_place(components.T)
+        return components
 
     @property
     def explained_variance(self) -> NDArray[np.float64]:
         """Variance of the last block along V as it was before that block: fresh rows, so no optimism."""
+        self._work_out()
         return self._variances.copy()
 
     @property
     def explained_variance_ratio(self) -> NDArray[np.float64]:
         """The same as a part of the total variance."""
-        return self._variances / (self.total_variance or 1.0)
+        return self.explained_variance / (self.total_variance or 1.0)
 
     @property
     def total_variance(self) -> float:
@@ -282,6 +304,7 @@ class FairPowerMethod:
         >>> bool(method.convergence["components"] < 1e-6)
         True
         """
+        self._work_out()
         return dict(self._moved)
 
     def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:
@@ -346,10 +369,11 @@ class FairPowerMethod:
         if finding and stretches and stretches[0].ends_block:
             self._check_first_block(codes, index, stretches[0].rows.stop)
         ledger.enlist(index)
-        for stretch in stretches:
-            self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
-            if stretch.ends_block:
-                self._end_block()
+        with lapack_threads(self.plan.n_components):  # once: to set a limit takes as long as a small product
+            for stretch in stretches:
+                self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
+                if stretch.ends_block:
+                    self._end_block()
 
     def end_step(self) -> FairPowerMethod:
         """End the step once the whole data has been read (`step_rows=None` only); return self."""
@@ -446,8 +470,10 @@ class FairPowerMethod:
             ledger.forget_closed()
         tallies = self._tallies()
         Q, P = self._open_products(tallies)
-        found = read_rows(X, codes, Reading(ledger.shift, Q, tallies, len(ledger.counts)), P)
+        reading = Reading(ledger.shift, Q, tallies, len(ledger.counts), len(self._inside))
+        found = read_rows(X, codes, reading, P)
         ledger.add(found.counts, found.sums, found.squares)
+        self._inside = self._inside + found.inside
 
     # Steps ------------------------------------------------------------------------------------------
 
@@ -477,8 +503,17 @@ class FairPowerMethod:
             wider = self._zeros(width)
             if self._P is not None:
                 wider[:, : self._P.shape[1]] = self._P
+            else:
+                followed = width if self._follows_inside else 0
+                self._inside = np.zeros((followed, followed))
             self._P = wider
         return self._Q, self._P
+
+    @property
+    def _follows_inside(self) -> bool:
+        """Whether V'CV is summed up with the rows: it costs b k^2 so, and d k^2 from the products later."""
+        size = self.plan.block_rows(self._step)
+        return self.phase == "components" and size is not None and size < self.plan.n_features
 
     def _end_block(self) -> None:
         """Take the power step with the block's products, and open the next block."""
@@ -491,9 +526,13 @@ class FairPowerMethod:
             if self._step + 1 == self.plan.unfair_steps and Q.shape[1]:
                 self._moved["unfair"] = self._gap_movement(Q, self._Q)
         else:
-            self._Q, self._variances, cosines = component_step(self._U, Q, P, int(ledger.open_counts[0]))
-            if self.plan.step_rows is not None or self._step + 1 == self.plan.total_steps:
-                self._moved["components"] = self._component_movement(cosines)
+            inside = centred_inside(self._inside, ledger, Q)
+            self._Q, told = component_step(self._U, Q, P, int(ledger.open_counts[0]), inside)
+            self._inside = np.zeros((0, 0))
+            if isinstance(told, ComponentStep):
+                self._pending = told
+            else:
+                self._know(*told, step=self._step + 1)
         del P, Q
         ledger.close()
         self._step += 1
@@ -503,6 +542,19 @@ class FairPowerMethod:
             self._U = unfair_basis_of(self._Q, ledger, with_means=self.plan.constraint != "covariance")
             self._Q = None
             self._warn_of_groups_without_rows()
+
+    def _work_out(self) -> None:
+        """Find what the last component step has put off; V as it is kept stays what it is."""
+        if self._pending is not None:
+            self._know(*self._pending.worked_out(), step=self._step)
+
+    def _know(
+        self, variances: NDArray[np.float64], turn: FloatArray | None, cosines: FloatArray, step: int
+    ) -> None:
+        """Keep what the component step that ended step number `step` tells."""
+        self._variances, self._turn, self._pending = variances, turn, None
+        if self.plan.step_rows is not None or step == self.plan.total_steps:
+            self._moved["components"] = self._component_movement(cosines)
 
     def _gap_movement(self, before: FloatArray, after: FloatArray) -> float:
         """Return how far the comparison that moved most did; the first step starts all from one basis."""
@@ -521,7 +573,7 @@ class FairPowerMethod:
     def _warn_of_movement(self) -> None:
         """Warn if the phase that ends with this step was still moving."""
         phase = "components" if self._step == self.plan.total_steps else "unfair"
-        moved, whole = self._moved.get(phase, 0.0), self.plan.step_rows is None
+        moved, whole = self.convergence.get(phase, 0.0), self.plan.step_rows is None
         if moved <= (STILL if whole else STILL_IN_BLOCKS):
             return
         what = "unfair directions" if phase == "unfair" else "components"
@@ -582,13 +634,14 @@ class FairPowerMethod:
             codes, _ = work._encode(block.groups if ledger.index.slots else None, rows.shape[0])
             work._read(rows, codes)
         _, products = work._open_products(tallies)
-        return PartialSums(ledger.open_counts, ledger.open_sums, ledger.open_squares, products)
+        return PartialSums(ledger.open_counts, ledger.open_sums, ledger.open_squares, products, work._inside)
 
     def add_partial(self, part: PartialSums) -> None:
         """Add sums that `partial_sums` returned for the open step."""
         ledger = self._ledger
         _, products = self._open_products(self._tallies())
         products += part.products
+        self._inside = self._inside + part.inside
         ledger.open_counts += part.counts
         ledger.open_sums += part.sums
         ledger.open_squares += part.squares
@@ -611,6 +664,7 @@ class FairPowerMethod:
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything needed to resume later: a header of JSON values, and arrays (not copied)."""
+        self._work_out()
         ledger_header, ledger_arrays = self._ledger.to_state()
         header = {
             "format": STATE_FORMAT,
@@ -621,16 +675,17 @@ class FairPowerMethod:
             "convergence": dict(self._moved),
             **self.schema.to_header(),
         }
-        arrays = {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U}
+        arrays = {"variances": self._variances, "Q": self._Q, "P": self._P, "U": self._U, "turn": self._turn}
         known = {name: array for name, array in arrays.items() if array is not None}
+        known |= {"inside": self._inside} if self._inside.size else {}
         return header | ledger_header, ledger_arrays | known
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FairPowerMethod:
         """Return the method that `to_state` described; it resumes exactly as the original would."""
-        if header.get("format") != STATE_FORMAT:
+        if header.get("format") not in _READABLE:
             raise FairstreamFileError(
-                f"power state has format {header.get('format')!r}, this version reads {STATE_FORMAT}"
+                f"power state has format {header.get('format')!r}, this version reads up to {STATE_FORMAT}"
             )
         try:
             method = cls(**header["options"])
@@ -644,6 +699,8 @@ class FairPowerMethod:
             method._Q, method._P, method._U = (
                 np.array(arrays[name], order="F") if name in arrays else None for name in ("Q", "P", "U")
             )
+            method._turn = np.array(arrays["turn"]) if "turn" in arrays else None
+            method._inside = np.array(arrays.get("inside", method._inside))
             fits = method._fits()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise FairstreamFileError(f"power state cannot be read: {error!r}") from error
@@ -662,6 +719,8 @@ class FairPowerMethod:
             checked_orthonormal(self._U.T, "the columns of the unfair basis")
             if self._Q is not None and self._step > self.plan.unfair_steps:
                 checked_orthonormal(self._Q.T, "components", self._U.T)
+        if self._turn is not None:
+            checked_orthonormal(self._turn, "the turn of the components")
 
     def _fits(self) -> bool:
         """Whether the arrays have the shapes and types that the header asks for."""
@@ -673,6 +732,9 @@ class FairPowerMethod:
             fits &= array is None or (array.ndim == 2 and array.shape[0] == d and array.dtype == plan.dtype)
         if fits and self._Q is not None and self._U is not None:
             fits &= self._Q.shape[1] == plan.n_components
+        square = 2 * (plan.n_components,)
+        fits &= self._turn is None or (self._turn.shape == square and self._turn.dtype == np.float64)
+        fits &= self._inside.shape in ((0, 0), square) and self._inside.dtype == np.float64
         if fits and self._P is not None:
             tallies = self._tallies()
             fits &= self._P.shape[1] == (tallies[-1].place.stop if tallies else 0) and self._Q is not None

@@ -6,8 +6,8 @@ whichever of W and V the step multiplies with, P the block's products with it. A
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,27 +22,33 @@ from fairstream.linalg import (
     eigh,
     in_threads,
     inner_product,
+    lapack,
     orthonormalise_in_place,
     orthonormalise_outside,
     shares,
     small_lapack,
 )
 from fairstream.linalg.bases import (
-    fix_signs_in_place,
+    orthonormalise_settled,
     project_out_in_place,
     rank_revealing_basis,
     symmetric_product,
 )
+from fairstream.linalg.engine import torch_device
 from fairstream.linalg.products import (
     MAX_SLICE_ROWS,
+    CentredRows,
     centred_rows,
     check_values,
     row_slices,
     slice_rows,
+    stands_near,
 )
 from fairstream.power.ledger import GroupLedger, open_sums
 
 FEW_COLUMNS = 128  # of products and sums together: up to here every thread may have sums of its own
+ROWS_IN_ONE_SUM = 1_024  # that are added up in the computing precision, before float64 takes over
+ROWS_AS_THEY_STAND = 2_048  # multiplied at a time if they need no copy
 
 Codes = Mapping[str, NDArray[np.intp]]
 Widths = Mapping[str, int]
@@ -114,6 +120,8 @@ class Reading:
     Q: FloatArray
     tallies: Sequence[Tally]
     n_slots: int
+    n_inside: int = 0  # columns of Y = ZQ whose inner products are wanted: all or none
+    standing: bool = False  # whether Z' is multiplied as X', and what that makes too much is taken off later
 
     def weighed(self, Y: FloatArray, codes: Codes) -> FloatArray:
         """Return Y = ZQ with one place per tally, rows that a tally does not mean set to zero."""
@@ -135,16 +143,40 @@ class Reading:
 
 @dataclass(slots=True)
 class RowSums:
-    """Counts, sums about the shift and sum of squares of some rows."""
+    """Counts, sums about the shift, sum of squares and Y'Y (or 0 x 0) of some rows, and sums of weighed Y."""
 
     counts: NDArray[np.int64]
     sums: NDArray[np.float64]
+    inside: NDArray[np.float64]
+    weighed: NDArray[np.float64]
     squares: float = 0.0
 
-    def add(self, members: FloatArray, sums: FloatArray, squares: float) -> None:
-        self.counts += np.count_nonzero(members, axis=0)
-        self.sums += sums
-        self.squares += squares
+    @classmethod
+    def empty(cls, reading: Reading, columns: int) -> RowSums:
+        """Return the sums of no row, for so many columns of weighed Y."""
+        return cls(
+            np.zeros(reading.n_slots, dtype=np.int64),
+            np.zeros((reading.n_slots, len(reading.shift))),
+            np.zeros((reading.n_inside, reading.n_inside)),
+            np.zeros(columns),
+        )
+
+    def add(self, other: RowSums) -> None:
+        """Add the sums of other rows."""
+        self.counts += other.counts
+        self.sums += other.sums
+        self.inside += other.inside
+        self.weighed += other.weighed
+        self.squares += other.squares
+
+    def move_to_shift(self, shift: FloatArray, P: FloatArray) -> None:
+        """Make of sums and products X'Y about zero those about the shift, P on its own memory."""
+        origin = shift.astype(np.float64)
+        add_product(P, shift[:, None], self.weighed[None], alpha=-1.0)
+        n_rows = float(self.counts[0])
+        self.squares += n_rows * float(origin @ origin) - 2 * float(origin @ self.sums[0])
+        self.squares = max(self.squares, 0.0)
+        self.sums -= np.outer(self.counts, origin)
 
 
 def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSums:
@@ -155,50 +187,86 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
     have twice, and the threads share every product. Not the threads of BLAS: after a product they wait at
     full speed for the next one, in the way of others.
     """
-    n_rows, n_features = X.shape
-    if sp.issparse(X) or P.shape[1] + reading.n_slots > FEW_COLUMNS:
-        return _read(X, codes, reading, P.T)
+    (n_rows, n_features), p = X.shape, P.shape[1]
+    reading = replace(reading, standing=stands_near(X, reading.shift, P.dtype))
 
     def read_share(rows: slice) -> tuple[FloatArray, RowSums]:
-        products = np.zeros((P.shape[1], n_features), dtype=P.dtype)
-        return products, _read(X[rows], _taken(codes, rows), reading, products)
+        products = np.zeros((p + reading.n_slots, n_features), dtype=P.dtype)
+        return products, _read_few(X[rows], _taken(codes, rows), reading, products)
 
-    with small_lapack():
-        parts = in_threads(read_share, shares(n_rows, X.size))
-    found = parts[0][1]
-    for products, _ in parts:
-        P += products.T
-    for _, part in parts[1:]:
-        found.counts += part.counts
-        found.sums += part.sums
-        found.squares += part.squares
+    if sp.issparse(X) or p + reading.n_slots > FEW_COLUMNS:
+        found = _read(X, codes, reading, P.T)
+    else:
+        with small_lapack():
+            parts = in_threads(
+                read_share, shares(n_rows, X.size) if torch_device() is None else [slice(n_rows)]
+            )
+        found = RowSums.empty(reading, p)
+        for products, part in parts:
+            P += products[:p].T
+            found.add(part)
+    if reading.standing:
+        found.move_to_shift(reading.shift, P)
     return found
 
 
 def _read(X: Matrix, codes: Codes, reading: Reading, products: FloatArray) -> RowSums:
     """Add (weighed ZQ)'Z of the centred rows Z to `products` (p x d), return their other sums."""
+    found = RowSums.empty(reading, len(products))
+    for rows, weighed, members in _weighed_slices(X, codes, reading, found):
+        rows.add_combined(weighed.T, products)
+        found.sums += rows.combine(members.T)
+    return found
+
+
+def _read_few(X: Matrix, codes: Codes, reading: Reading, both: FloatArray) -> RowSums:
+    """Add (weighed ZQ)'Z to the first rows of `both`; the others are room for the sums of the slots.
+
+    One product for both, while the rows are in the cache.
+    """
+    found = RowSums.empty(reading, len(both) - reading.n_slots)
+    sums, added = both[len(both) - reading.n_slots :], 0
+    room = np.empty_like(both)  # BLAS is quicker on few columns if it need not add
+    for rows, weighed, members in _weighed_slices(X, codes, reading, found):
+        np.add(both, rows.combine(np.hstack([weighed, members]).T, room), out=both)
+        added += len(members)
+        if added >= ROWS_IN_ONE_SUM:
+            found.sums += sums
+            sums[:], added = 0, 0
+    found.sums += sums
+    return found
+
+
+def _weighed_slices(
+    X: Matrix, codes: Codes, reading: Reading, found: RowSums
+) -> Iterator[tuple[CentredRows, FloatArray, FloatArray]]:
+    """Yield Z (or X), weighed ZQ and members a slice at a time; add what they alone tell to `found`."""
     (n_rows, n_features), dtype = X.shape, reading.shift.dtype
-    found = RowSums(np.zeros(reading.n_slots, dtype=np.int64), np.zeros((reading.n_slots, n_features)))
-    sparse = sp.issparse(X)
-    size = MAX_SLICE_ROWS if sparse else slice_rows(n_features, dtype, len(products))
-    buffer = None if sparse else np.empty((min(size, n_rows), n_features), dtype=dtype)
+    sparse, columns = sp.issparse(X), len(found.weighed)
+    size = MAX_SLICE_ROWS if sparse else slice_rows(n_features, dtype, columns)
+    origin, along, buffer = reading.shift, None, None
+    if reading.standing:
+        origin, along = np.zeros_like(origin), inner_product(origin[:, None], reading.Q)
+        if columns + reading.n_slots > FEW_COLUMNS or torch_device() is not None:
+            size = max(size, ROWS_AS_THEY_STAND)
+    elif not sparse:
+        buffer = np.empty((min(size, n_rows), n_features), dtype=dtype)
     for cut in row_slices(n_rows, size):
         local, slab = _taken(codes, cut), X[cut]
-        rows = centred_rows(slab, reading.shift, None, dtype, buffer)
+        rows = centred_rows(slab, origin, None, dtype, buffer)
         squares = rows.squares()
         if not squares <= 1e-12 * float(np.finfo(dtype).max):  # NaN, infinity, or a number too large
             check_values(slab.data if sparse else slab, dtype)
-        members, p = reading.members(local, slab.shape[0]), len(products)
-        weighed = reading.weighed(rows.dot(reading.Q.T), local)
-        if not sparse and p + reading.n_slots <= FEW_COLUMNS:
-            # One product for both, while the rows are in the cache.
-            both = rows.combine(np.hstack([weighed, members]).T)
-            products += both[:p]
-            found.add(members, both[p:], squares)
-        else:
-            rows.add_combined(weighed.T, products)
-            found.add(members, rows.combine(members.T), squares)
-    return found
+        Y, members = rows.dot(reading.Q.T), reading.members(local, slab.shape[0])
+        if along is not None:
+            Y -= along
+        found.squares += squares
+        found.counts += np.count_nonzero(members, axis=0)
+        if reading.n_inside:
+            found.inside += inner_product(Y, Y)
+        weighed = reading.weighed(Y, local)
+        found.weighed += weighed.sum(axis=0, dtype=np.float64)
+        yield rows, weighed, members
 
 
 def _taken(codes: Codes, rows: slice) -> Codes:
@@ -279,21 +347,61 @@ def _unit_mean_gaps(ledger: GroupLedger, dtype: np.dtype[Any]) -> list[NDArray[n
     return gaps
 
 
-def component_step(
-    U: FloatArray, V: FloatArray, P: FloatArray, n_rows: int
-) -> tuple[FloatArray, NDArray[np.float64], FloatArray]:
-    """Return V <- QR((I - UU')CV), on the memory of the centred products P = n C V.
+@dataclass(frozen=True, slots=True)
+class ComponentStep:
+    """What small matrices tell of a step V -> V', worked out only when somebody asks.
 
-    The columns follow the principal axes of C inside V, largest first, which leaves their span as it is.
-    Also returns the eigenvalues of V'CV and the cosines of the angles between old and new columns.
+    inside : array (k, k)
+        V'CV.
+    triangle : array (k, k)
+        T with V' = (I - UU') C V T.
     """
-    inside = symmetric_product(V, P)
-    values, axes = eigh(inside / n_rows)
+
+    inside: NDArray[np.float64]
+    triangle: FloatArray
+
+    def worked_out(self) -> tuple[NDArray[np.float64], FloatArray, FloatArray]:
+        """Return the variances along V, the turn of V' to its axes, and the cosines between V and both.
+
+        The axes are those of C inside V, largest first: the turned V' is the QR factor of (I - UU') C V axes.
+        """
+        values, axes = eigh(self.inside)
+        back = lapack(
+            scipy.linalg.solve_triangular, self.triangle, axes[:, ::-1], overwrite_b=True, check_finite=False
+        )
+        turn = lapack(scipy.linalg.qr, back, mode="economic", overwrite_a=True, check_finite=False)[0]
+        # V is orthogonal to U, so V'(I - UU')CVT = V'CVT: small matrices tell what a product with V would.
+        return np.maximum(values[::-1], 0.0), turn, self.inside @ (self.triangle @ turn)
+
+
+def component_step(
+    U: FloatArray, V: FloatArray, P: FloatArray, n_rows: int, inside: NDArray[np.float64]
+) -> tuple[FloatArray, ComponentStep | tuple[NDArray[np.float64], None, FloatArray]]:
+    """Return V <- QR((I - UU')CV), on the memory of the centred products P = n C V, and what tells of it.
+
+    `inside` is V'P if it is known, else 0 x 0. Columns that are far from orthogonal are turned to the
+    principal axes at once, which leaves their span as it is: the next step finds them nearer to orthogonal.
+    """
+    inside = (inside if inside.size else symmetric_product(V, P)) / n_rows
+    T = orthonormalise_settled(U, P)
+    if T is not None:
+        return P, ComponentStep(inside, T * n_rows)
+    values, axes = eigh(inside)
     T = orthonormalise_outside(U, P, axes[:, ::-1])
-    # V is orthogonal to U, so V'(I - UU')PT = V'PT: small matrices tell what a product with V would.
-    cosines = inner_product(V, P).astype(np.float64) if T is None else inside @ T
-    fix_signs_in_place(P)
-    return P, np.maximum(values[::-1], 0.0), cosines
+    cosines = inner_product(V, P).astype(np.float64) if T is None else n_rows * inside @ T
+    return P, (np.maximum(values[::-1], 0.0), None, cosines)
+
+
+def centred_inside(inside: NDArray[np.float64], ledger: GroupLedger, V: FloatArray) -> NDArray[np.float64]:
+    """Return V'P of the block's centred products, from Y'Y about the shift."""
+    assert ledger.shift is not None
+    if not inside.size:
+        return inside
+    n_rows, row_sum = open_sums(ledger, [0])
+    delta, total = inner_product(np.stack([ledger.mean() - ledger.shift, row_sum]).T.astype(V.dtype), V)
+    apart = np.outer(delta.astype(np.float64), total)
+    centred: NDArray[np.float64] = inside - apart - apart.T + n_rows * np.outer(delta, delta)
+    return centred
 
 
 # Products on existing memory ------------------------------------------------------------------------
