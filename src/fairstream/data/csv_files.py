@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
+from fairstream.data.data_files import DataFile
+from fairstream.data.file_streams import LINE_BYTES, first_lines, native_buffer, text_stream
 from fairstream.data.table_readers import FrontToBack, first_line
 
 try:
@@ -20,7 +22,6 @@ except ModuleNotFoundError:  # `open_source` names the extra before anything her
     pa = pc = pyarrow = None
 
 _CSV_BYTES = 2**20
-_CSV_LINE = 2**26
 _SHOWN = 60
 
 
@@ -32,11 +33,9 @@ class CsvReader(FrontToBack):
     value, which shows that a quote was never closed, unless `newlines_in_values`.
     """
 
-    one_shot = False
-
     def __init__(
         self,
-        path: str,
+        file: DataFile,
         *,
         delimiter: str | None = None,
         column_names: Sequence[str] | None = None,
@@ -44,10 +43,11 @@ class CsvReader(FrontToBack):
         text_encoding: str = "utf-8",
         newlines_in_values: bool = False,
     ) -> None:
-        self.place = path
+        self._file = file
+        self.place = file.place
         if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
             raise ValueError(f"delimiter is {delimiter!r}: pass a single character, such as ';'")
-        self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
+        self._delimiter = delimiter or ("\t" if file.suffix == ".tsv" else ",")
         self._text_encoding = _checked_codec(text_encoding)
         self._newlines = newlines_in_values
         self._column_names = None if column_names is None else tuple(column_names)
@@ -58,19 +58,27 @@ class CsvReader(FrontToBack):
                 f'column_types: {error}; use names such as "float64", "int64", "string"'
             ) from None
         self._read_bytes = _CSV_BYTES
-        with self._stream() as stream:
-            head = _first_lines(stream, path)
+        with self._stream() as (stream, _):
+            head = first_lines(stream, self.place)
             # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
             longest = max(map(len, head.splitlines()), default=0)
-            self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
-            with self._parsing(pa.BufferReader(head), None, self._types) as reader:
+            self._read_bytes = max(_CSV_BYTES, min(64 * longest, LINE_BYTES), 2 * longest)
+            with self._parsing(pa.BufferReader(native_buffer(head)), None, self._types) as reader:
                 self.schema = reader.schema
                 names = {*self.schema.names}  # decodes them
         if delimiter is None and column_names is None:
             self._refuse_other_delimiter()
         absent = [name for name in self._types if name not in names]
         if absent:
-            raise ValueError(f"column_types names {absent[0]!r}, {path} has {', '.join(self.schema.names)}")
+            raise ValueError(
+                f"column_types names {absent[0]!r}, {self.place} has {', '.join(self.schema.names)}"
+            )
+
+    def beside(self, file: DataFile) -> CsvReader:
+        """Return a reader of another file with the columns and types of this one."""
+        other = copy.copy(self)
+        other._file, other.place = file, file.place
+        return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches as the parser gives them."""
@@ -79,12 +87,20 @@ class CsvReader(FrontToBack):
             if pa.types.is_integer(types[name]):
                 types[name] = pa.float64()
         start = 0
-        with self._stream() as stream, self._parsing(stream, columns, types) as reader:
-            for batch in reader:
-                if not self._newlines:
-                    self._refuse_line_ends(batch, start)
-                start += batch.num_rows
-                yield batch
+        with self._stream() as (stream, end), self._parsing(stream, columns, types) as reader:
+            try:
+                for batch in reader:
+                    if not self._newlines:
+                        self._refuse_line_ends(batch, start)
+                    start += batch.num_rows
+                    yield batch
+            finally:
+                if end is not None:
+                    end()
+                    # Let the parser's threads end: they must not ask for bytes while Python exits.
+                    with suppress(StopIteration, pa.ArrowException, OSError, UnicodeError):
+                        while True:
+                            reader.read_next_batch()
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""
@@ -93,13 +109,13 @@ class CsvReader(FrontToBack):
                 raise ValueError(self._not_decoded(f" in column {name!r}"))
 
     @contextmanager
-    def _stream(self) -> Iterator[Any]:
+    def _stream(self) -> Iterator[tuple[Any, Any]]:
+        recoded = self._text_encoding != "utf-8"
         try:
-            with pa.input_stream(self.place, compression="detect") as stream:
-                if self._text_encoding == "utf-8":
-                    yield stream
-                else:
-                    yield pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
+            with text_stream(self._file, in_python=recoded) as (stream, end):
+                if recoded:
+                    stream = pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
+                yield stream, end
         except FileNotFoundError:
             raise
         except UnicodeError:
@@ -110,6 +126,9 @@ class CsvReader(FrontToBack):
     def _unreadable(self, reason: str) -> str:
         if "invalid UTF8" in reason:
             return self._not_decoded()
+        if "in include_columns does not exist" in reason:
+            name = reason.partition("Column '")[2].partition("' in include_columns")[0]
+            return f"{self.place} has no column {name!r}, another file has: give all files the same columns"
         way_out = "clean the file, or fix a type with column_types={name: type}"
         if "straddl" in reason:
             reason = f"it has a line of more than {self._read_bytes:,} bytes"
@@ -170,26 +189,3 @@ def _checked_codec(text_encoding: str) -> str:
         raise ValueError(
             f'text_encoding is {text_encoding!r}: pass the name of a text encoding, such as "latin-1"'
         ) from None
-
-
-def _first_lines(stream: Any, place: str) -> bytes:
-    """Return whole lines from the first megabyte: the parser itself would read far ahead.
-
-    If two lines are longer than that, return both; a line of more than `_CSV_LINE` bytes is refused.
-    """
-    parts: list[bytes] = []
-    ends = size = 0
-    while ends < 2:
-        more = stream.read(_CSV_BYTES)
-        if not more:
-            return b"".join(parts)
-        parts.append(more)
-        ends += max(more.count(b"\n"), more.count(b"\r"))
-        size += len(more)
-        if size > (ends + 1) * _CSV_LINE:
-            raise ValueError(
-                f"{place} has a line of more than {_CSV_LINE:,} bytes, the limit: check that it is a CSV file"
-            )
-    head = b"".join(parts)
-    # What follows the last line end may be half a line.
-    return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
