@@ -114,12 +114,13 @@ def _postgresql(url: str, query: str) -> Iterator[Any]:
 def _existing_file(url: str) -> str:
     """Return the path in sqlite:///path; a driver would make a new database of a wrong one."""
     path = url.partition("://")[2].partition("?")[0].removeprefix("/")
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"{path or 'the database'} does not exist: write {scheme(url)}:///file, or four slashes for an "
-            "absolute path"
-        )
-    return path
+    for found in (path, f"/{path}"):  # slashes in a row are lost where a URL is taken for a path
+        if os.path.isfile(found):
+            return found
+    raise FileNotFoundError(
+        f"{path or 'the database'} does not exist: write {scheme(url)}:///file, or four slashes for an "
+        "absolute path"
+    )
 
 
 def _plain_schema(schema: Any) -> Any:

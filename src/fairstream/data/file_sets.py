@@ -62,9 +62,9 @@ def as_url(data: str | os.PathLike[str]) -> str | None:
     return f"{found['scheme']}://{text[found.end() :]}" if found else None
 
 
-def absolute(data: str | os.PathLike[str]) -> str | Path:
-    """Return a path that is valid in any folder; a URL as it is."""
-    return as_url(data) or Path(data).absolute()
+def absolute(path: Path) -> Path:
+    """Return a path that is valid in any folder; a URL, and standard input, as it is."""
+    return path if as_url(path) or str(path) == "-" else path.absolute()
 
 
 def is_database(url: str) -> bool:

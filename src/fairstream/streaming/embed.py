@@ -111,8 +111,7 @@ def _write(
     progress: Progress | None,
 ) -> int:
     done = 0
-    if (origin := getattr(source, "path", None)) is not None:
-        check_apart(path, [origin])
+    check_apart(path, getattr(source, "origins", ()))
     with open_sink(path, names) as write:
         for block in source:
             write(apply(block.X))
