@@ -8,10 +8,12 @@ import itertools
 import json
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -22,6 +24,9 @@ from fairstream.data import open_source
 from fairstream.testing import assert_same_rows
 
 pa = pytest.importorskip("pyarrow")
+import pyarrow.csv  # noqa: E402
+import pyarrow.feather  # noqa: E402
+import pyarrow.ipc  # noqa: E402, F401
 import pyarrow.parquet as pq  # noqa: E402
 
 
@@ -197,18 +202,30 @@ class TestFileUrl(PeopleContract):
 
 @pytest.fixture(scope="module")
 def s3():
-    """A server that speaks S3 on this machine; yields its options and a way to write."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": f"http://{host}:{port}"}}
-    import s3fs
-
-    files = s3fs.S3FileSystem(**options)
-    files.mkdir("bucket")
-    yield options, files
-    server.stop()
+    """A server that speaks S3 on this machine; yields how to connect, and the connected file system."""
+    s3fs = pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    # In a process of its own: its threads would be taken for those of a source.
+    command = [sys.executable, "-c", "from moto.server import main; main()", "-H", "127.0.0.1", "-p", port]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
+                break
+            time.sleep(0.1)
+        else:
+            pytest.skip("the S3 server did not start")
+        options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{port}"}}
+        files = s3fs.S3FileSystem(**options)
+        files.mkdir("bucket")
+        yield options, files
+    finally:
+        server.terminate()
+        server.wait()
 
 
 class TestS3(PeopleContract):

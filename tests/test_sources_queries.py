@@ -55,6 +55,8 @@ class TestSqlite(PeopleContract):
 
 
 class TestDuckDbFile(PeopleContract):
+    header_bytes = 4 * 2**20  # DuckDB reads the blocks of its catalogue
+
     def data(self, folder):
         duckdb = pytest.importorskip("duckdb")
         fill(duckdb.connect(folder / "people.duckdb"), "?")
