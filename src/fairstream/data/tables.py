@@ -175,10 +175,17 @@ class TableSource:
         columns = list(dict.fromkeys([*self._features, *self._sensitive, *target]))
         start = self._first_row
         for table in _exact_tables(self._batches(columns), self.block_size):
-            groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
-            y = None if self._target is None else target_values(table.column(self._target))
-            yield Block(self._encoder.encode(table, start), groups, y)
+            block = self._block(table, start)
             start += table.num_rows
+            del table  # the block is a copy: no need to hold both while it is used
+            yield block
+            del block
+
+    def _block(self, table: Any, start: int) -> Block:
+        """Return some rows as a block; `start` is the number of the first, for messages."""
+        groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
+        y = None if self._target is None else target_values(table.column(self._target))
+        return Block(self._encoder.encode(table, start), groups, y)
 
     def _learn(self) -> None:
         columns = self._encoder.columns_to_learn
