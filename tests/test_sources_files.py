@@ -420,47 +420,29 @@ def test_no_file_of_a_list_is_overwritten(tmp_path):
     assert files[1].read_bytes() == before
 
 
-class SlowFile(io.BytesIO):
-    """A file whose reads take a while."""
+def test_a_stream_from_python_can_be_ended(tmp_path):
+    """Threads of Arrow that read ahead come to an end at once when the loop is left."""
+    from fairstream.data.data_files import DataFile
+    from fairstream.data.file_streams import text_stream
 
-    def read(self, size=-1):
-        time.sleep(0.02)
-        return super().read(size)
+    (tmp_path / "a.csv").write_bytes(csv_bytes())
+    with text_stream(DataFile(str(tmp_path / "a.csv")), in_python=True) as (stream, end):
+        assert stream.read(10) == csv_bytes()[:10]
+        end()
+        assert stream.read(10) == b""
 
 
-@pytest.mark.parametrize("failing", [False, True])
-def test_no_thread_asks_for_bytes_after_the_loop_was_left(monkeypatch, failing):
-    """A thread of the parser that waits for Python while it exits would abort the program."""
-    pytest.importorskip("fsspec")
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    from fairstream.data import file_streams
-
-    rows = csv_bytes() + b"".join(csv_bytes().splitlines(keepends=True)[1:] * 1500)
-    MemoryFileSystem().pipe("/slow.csv", rows)
-    monkeypatch.setattr(MemoryFileSystem, "open", lambda self, path, mode="rb": SlowFile(rows))
-    asked, read = [], file_streams._Tap.read
-
-    def noted(tap, size=-1):
-        asked.append(size)
-        data = read(tap, size)
-        asked.append(len(data))
-        return data
-
-    monkeypatch.setattr(file_streams._Tap, "read", noted)
-    source = open_source(
-        "memory://slow.csv", features=["x0", "x1"], sensitive_features=["sex"], block_size=50
-    )
-    asked.clear()
-    with suppress(KeyError):
-        for _ in source:
-            if failing:
-                raise KeyError("wrong column")
-            break
-    seen = len(asked)
-    time.sleep(0.3)
-    assert len(asked) == seen
-    assert sum(asked[1::2]) < len(rows), "the rest of the file was not read"
+@pytest.mark.parametrize(
+    ("text", "options"), [("a,b\n1,2\n", {"column_types": {"z": "int64"}}), ("a;b\n1;2\n", {})]
+)
+def test_an_error_at_opening_keeps_no_parser_alive(tmp_path, text, options):
+    """The traceback outlives the error; a parser in it, whose threads need Python, could abort the exit."""
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"column_types names|pass delimiter") as caught:
+        open_source(tmp_path / "a.csv", **options)
+    held = [value for entry in caught.traceback for value in entry.frame.f_locals.values()]
+    assert held
+    assert not [value for value in held if isinstance(value, pa.RecordBatchReader | pa.NativeFile)]
 
 
 def test_sources_over_urls_travel_with_their_options(s3):

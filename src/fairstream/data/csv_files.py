@@ -58,14 +58,8 @@ class CsvReader(FrontToBack):
                 f'column_types: {error}; use names such as "float64", "int64", "string"'
             ) from None
         self._read_bytes = _CSV_BYTES
-        with self._stream() as (stream, _):
-            head = first_lines(stream, self.place)
-            # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
-            longest = max(map(len, head.splitlines()), default=0)
-            self._read_bytes = max(_CSV_BYTES, min(64 * longest, LINE_BYTES), 2 * longest)
-            with self._parsing(pa.BufferReader(native_buffer(head)), None, self._types) as reader:
-                self.schema = reader.schema
-                names = {*self.schema.names}  # decodes them
+        self.schema = self._first_look()
+        names = {*self.schema.names}
         if delimiter is None and column_names is None:
             self._refuse_other_delimiter()
         absent = [name for name in self._types if name not in names]
@@ -73,6 +67,21 @@ class CsvReader(FrontToBack):
             raise ValueError(
                 f"column_types names {absent[0]!r}, {self.place} has {', '.join(self.schema.names)}"
             )
+
+    def _first_look(self) -> Any:
+        """Return the schema of the first lines, and choose how much is read at a time.
+
+        A method of its own, so that no error of a later check holds the parser in its traceback.
+        """
+        with self._stream() as (stream, _):
+            head = first_lines(stream, self.place)
+            # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
+            longest = max(map(len, head.splitlines()), default=0)
+            self._read_bytes = max(_CSV_BYTES, min(64 * longest, LINE_BYTES), 2 * longest)
+            with self._parsing(pa.BufferReader(native_buffer(head)), None, self._types) as reader:
+                schema = reader.schema
+                _ = schema.names  # decodes them
+                return schema
 
     def beside(self, file: DataFile) -> CsvReader:
         """Return a reader of another file with the columns and types of this one."""
