@@ -1,10 +1,11 @@
 """Fits on a file that is much larger than the memory it may use.
 
-    python benchmarks/out_of_core.py [--gigabytes 10] [--folder DIR] [--rank 64]
+    python benchmarks/out_of_core.py [--gigabytes 10] [--folder DIR] [--rank 64] [--csv]
 
 Generates a float32 .npy of 4,096 columns, fits on it in one pass in a process of its own, and reports rows
 per second, the share of the time spent reading, and the peak memory above what the interpreter and its
-imports take. The file is deleted afterwards. Exits with 1 if the peak is not below one gigabyte. Set
+imports take. With `--csv` it is a CSV file of 60 columns, and the moments are exact. The file is deleted
+afterwards. Exits with 1 if the peak is not below one gigabyte, of CSV not below 96 megabytes. Set
 OPENBLAS_NUM_THREADS=1 where other programs keep the processors busy: threads that wait for each other cost
 more than they bring.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 FEATURES, RANK_OF_SIGNAL, BUDGET = 4_096, 40, 10**9
+CSV_FEATURES, CSV_BUDGET = 60, 96 * 10**6
 
 
 def generate(path: Path, n_rows: int) -> None:
@@ -49,6 +51,24 @@ def generate(path: Path, n_rows: int) -> None:
         # Out of the page cache, so that reading means reading.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     groups.flush()
+
+
+def generate_csv(path: Path, gigabytes: float) -> int:
+    """Write rows of 60 numbers and a group, from a pool of lines; return how many."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(20_000, CSV_FEATURES))
+    lines = [
+        ",".join([*(f"{value:.6f}" for value in row), "fm"[i % 2]]) + "\n" for i, row in enumerate(numbers)
+    ]
+    pool = "".join(lines).encode()
+    repeats = max(1, int(gigabytes * 1e9 / len(pool)))
+    with open(path, "wb") as file:
+        file.write((",".join([*(f"x{j}" for j in range(CSV_FEATURES)), "sex"]) + "\n").encode())
+        for _ in range(repeats):
+            file.write(pool)
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return repeats * len(lines)
 
 
 FIT = r"""
@@ -90,11 +110,21 @@ warm = open_source(
     rng.normal(size=(64, 32)).astype(np.float32), sensitive_features={"sex": rng.integers(0, 2, 64)}
 )
 fit_source(warm, n_components=2, solver="sketch", rank=8).components_
+if labels == "-":
+    small = Path(data).with_name("small.csv")
+    with open(data, "rb") as whole:
+        small.write_bytes(b"".join(next(whole) for _ in range(400)))
+    fit_source(open_source(small, sensitive_features=["sex"]), n_components=2).components_
+    small.unlink()
 Path("/proc/self/clear_refs").write_text("5")  # the peak so far, of importing, is forgotten
 before = memory("VmRSS")
-source = Timed(open_source(data, sensitive_features={"sex": np.load(labels, mmap_mode="r")}))
+if labels == "-":
+    source, choices = Timed(open_source(data, sensitive_features=["sex"])), {"solver": "exact"}
+else:
+    source = Timed(open_source(data, sensitive_features={"sex": np.load(labels, mmap_mode="r")}))
+    choices = {"solver": "sketch", "rank": rank}
 started, cpu = time.perf_counter(), time.process_time()
-fitted = fit_source(source, n_components=10, n_unfair=2, solver="sketch", rank=rank)
+fitted = fit_source(source, n_components=10, n_unfair=2, **choices)
 pass_seconds = time.perf_counter() - started
 fitted.components_
 seconds = time.perf_counter() - started
@@ -119,20 +149,25 @@ def main() -> int:
     )
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--rank", type=int, default=64)
+    parser.add_argument("--csv", action="store_true", help="a CSV file of 60 columns")
     parser.add_argument(
         "--folder", type=Path, default=None, help="where the file goes (default: a temporary folder)"
     )
     arguments = parser.parse_args()
     n_rows = int(arguments.gigabytes * 1e9 / (4 * FEATURES)) + 1
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
-        path = Path(name) / "X.npy"
+        path = Path(name) / ("X.csv" if arguments.csv else "X.npy")
         started = time.perf_counter()
-        generate(path, n_rows)
+        if arguments.csv:
+            n_rows = generate_csv(path, arguments.gigabytes)
+        else:
+            generate(path, n_rows)
         size = path.stat().st_size
         took = time.perf_counter() - started
-        print(f"generated {size / 1e9:.2f} GB: {n_rows:,} rows of {FEATURES:,} float32 in {took:.0f} s")
+        print(f"generated {size / 1e9:.2f} GB: {n_rows:,} rows in {took:.0f} s")
+        labels = "-" if arguments.csv else str(path.with_name("sex.npy"))
         done = subprocess.run(
-            [sys.executable, "-c", FIT, str(path), str(path.with_name("sex.npy")), str(arguments.rank)],
+            [sys.executable, "-c", FIT, str(path), labels, str(arguments.rank)],
             capture_output=True,
             text=True,
         )
@@ -152,7 +187,7 @@ def main() -> int:
         f"{figures['interpreter'] / 1e6:,.0f} MB, {figures['peak'] / size:.1%} of the file"
     )
     print(f"  explained variance {figures['variance']:.3f}, largest |V'U| {figures['overlap']:.1e}")
-    return 0 if figures["peak"] < BUDGET else 1
+    return 0 if figures["peak"] < (CSV_BUDGET if arguments.csv else BUDGET) else 1
 
 
 if __name__ == "__main__":

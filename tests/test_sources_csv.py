@@ -60,10 +60,11 @@ def test_a_wide_file_is_read_whole(tmp_path):
 def test_a_batch_of_a_wide_file_holds_many_rows(tmp_path):
     """Every batch costs time for every column, so that batches of a row or two would take quadratic time."""
     from fairstream.data.csv_files import CsvReader
+    from fairstream.data.data_files import DataFile
 
     names = [f"x{j}" for j in range(20_000)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *[",".join(["1"] * 20_000)] * 100]))
-    rows = [batch.num_rows for batch in CsvReader(str(tmp_path / "wide.csv")).batches(names, names)]
+    rows = [batch.num_rows for batch in CsvReader(DataFile(str(tmp_path / "wide.csv"))).batches(names, names)]
     assert sum(rows) == 100
     assert len(rows) == 1
 

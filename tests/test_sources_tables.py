@@ -482,9 +482,6 @@ def test_odd_frames_are_refused():
         with pytest.raises(ValueError, match=message) as error:
             open_source(frame)
         assert "\n" not in str(error.value)
-    polars = pytest.importorskip("polars")
-    with pytest.raises(ValueError, match="lazy"):
-        open_source(polars.LazyFrame({"a": [1]}))
 
 
 def test_labels_beside_a_stream_of_unknown_length_are_refused(tmp_path):

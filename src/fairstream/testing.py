@@ -28,6 +28,9 @@ class SourceContract:
 
     `reopen` is a function (block_size) -> newly opened source over the same data, None for the default size;
     `expected` is one `Block` with all rows. `header_bytes` is what opening may read from files, beyond 64 KB.
+    A source that belongs to a connection sets `picklable` to False and must then refuse to be pickled;
+    `side_by_side` to False if a second reader is refused while the first one reads. A source that can be read
+    only once keeps `OnePassContract` instead.
 
     Examples
     --------
@@ -45,6 +48,8 @@ class SourceContract:
     """
 
     header_bytes = 0
+    picklable = True
+    side_by_side = True
 
     @pytest.fixture
     def reopen(self) -> Callable[[int | None], BlockSource]:
@@ -76,8 +81,15 @@ class SourceContract:
         assert_same_rows(source, expected)
 
     def test_two_readers_do_not_disturb_each_other(self, reopen: Callable[..., Any], expected: Block) -> None:
-        """Two iterations of one source run side by side."""
+        """Two iterations of one source run side by side, or the second is refused."""
         source = reopen(max(1, expected.n_rows // 3))
+        if not self.side_by_side:
+            first = iter(source)
+            begun = [next(first)]
+            with pytest.raises(ValueError, match="one result at a time"):
+                next(iter(source))
+            assert_same_rows([*begun, *first], expected)
+            return
         pairs = list(zip(source, source, strict=True))
         assert_same_rows([first for first, _ in pairs], expected)
         assert_same_rows([second for _, second in pairs], expected)
@@ -152,6 +164,10 @@ class SourceContract:
     def test_can_be_pickled(self, reopen: Callable[..., Any], expected: Block) -> None:
         """A copy made elsewhere, even in the middle of a pass, gives the same rows."""
         source = reopen(max(1, expected.n_rows // 3))
+        if not self.picklable:
+            with pytest.raises(TypeError, match="cannot be pickled"):
+                pickle.dumps(source)
+            return
         assert_same_rows(pickle.loads(pickle.dumps(source)), expected)
         reading = iter(source)
         next(reading)
@@ -195,6 +211,51 @@ class SourceContract:
         assert after - before <= self.header_bytes + _FREE_BYTES
 
 
+class OnePassContract:
+    """What a source over a generator or a record batch reader promises: one pass, and no quiet second one.
+
+    Subclass it and override the fixtures `reopen` and `expected`, as for `SourceContract`; `reopen` makes a
+    new generator every time.
+    """
+
+    @pytest.fixture
+    def reopen(self) -> Callable[[int | None], BlockSource]:
+        """Return a function that opens the source with a block size."""
+        raise NotImplementedError("override the fixture reopen: a function (block_size) -> source")
+
+    @pytest.fixture
+    def expected(self) -> Block:
+        """Return one block with all rows."""
+        raise NotImplementedError("override the fixture expected: one Block with all rows")
+
+    @pytest.mark.parametrize("size", [1, 7, 10_000])
+    def test_rows_do_not_depend_on_the_block_size(
+        self, reopen: Callable[..., Any], expected: Block, size: int
+    ) -> None:
+        """Every block but the last has exactly the rows asked for, and the rows are always the same."""
+        blocks = list(reopen(size))
+        assert all(block.n_rows == size for block in blocks[:-1])
+        assert_same_rows(blocks, expected)
+
+    def test_refuses_a_second_pass(self, reopen: Callable[..., Any], expected: Block) -> None:
+        """What is gone is not taken for the end of the data."""
+        source = reopen(None)
+        assert_same_rows(source, expected)
+        with pytest.raises(ValueError, match="once only"):
+            list(source)
+
+    def test_knows_its_width_without_losing_rows(self, reopen: Callable[..., Any], expected: Block) -> None:
+        """A look at the shape takes nothing from the pass."""
+        source = reopen(None)
+        assert source.n_features == expected.X.shape[1]
+        assert_same_rows(source, expected)
+
+    def test_refuses_to_be_pickled(self, reopen: Callable[..., Any]) -> None:
+        """A copy could not read the same rows."""
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(reopen(None))
+
+
 def assert_same_rows(blocks: Iterable[Block], expected: Block) -> None:
     """Assert that the blocks hold exactly the expected rows, labels and target, in order."""
     found = join_blocks(list(blocks))
@@ -213,9 +274,11 @@ def open_files() -> Counter[str]:
     found: Counter[str] = Counter()
     for entry in os.listdir(folder) if folder.exists() else []:
         try:
-            found[os.readlink(folder / entry)] += 1
+            name = os.readlink(folder / entry)
         except OSError:  # the descriptor that listed the folder itself
             continue
+        if name.startswith("/"):  # sockets belong to a pool of connections, which stays
+            found[name] += 1
     return found
 
 

@@ -27,6 +27,7 @@ from fairstream.cli.options import (
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
+from fairstream.data.file_sets import absolute
 from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.learner import SOLVERS
@@ -131,7 +132,7 @@ def fit(
         )
     client = _chosen_client(dask, workers, every)
     refuse_occupied(checkpoint, resume)
-    place = data if client is None else data.absolute()  # workers may have been started in another folder
+    place = data if client is None else absolute(data)  # workers may have been started in another folder
     with progress_on_terminal("fit") as progress:
         source = open_data(place, **given)
         counted = LabelCount(source)

@@ -41,7 +41,7 @@ class Argument(NamedTuple):
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
 # Options of `open_source` that have no option of their own.
 _OPTIONS = (
-    "column_names|column_types|newlines_in_values|key|missing_chunks|name_column|names|"
+    "column_names|column_types|newlines_in_values|query|storage_options|key|missing_chunks|name_column|names|"
     "mode|resize|workers|prefetch|max_pixels|max_bytes|on_error"
 )
 _TO_ENCODE = ("--impute",)  # only commands that choose how columns become features have it

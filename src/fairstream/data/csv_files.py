@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from fairstream.data.csv_dialect import CsvDialect
+from fairstream.data.data_files import DataFile
+from fairstream.data.file_streams import LINE_BYTES, first_lines, native_buffer, text_stream
 from fairstream.data.table_readers import FrontToBack, first_line
 
 try:
@@ -21,7 +23,6 @@ except ModuleNotFoundError:  # `open_source` names the extra before anything her
     pa = pc = pyarrow = None
 
 _CSV_BYTES = 2**20
-_CSV_LINE = 2**26
 _SHOWN = 60
 
 
@@ -33,11 +34,9 @@ class CsvReader(FrontToBack):
     value, which shows that a quote was never closed, unless `newlines_in_values`.
     """
 
-    one_shot = False
-
     def __init__(
         self,
-        path: str,
+        file: DataFile,
         *,
         delimiter: str | None = None,
         column_names: Sequence[str] | None = None,
@@ -48,11 +47,12 @@ class CsvReader(FrontToBack):
         decimal: str = ".",
         bad_rows: str = "raise",
     ) -> None:
-        self.place = path
+        self._file = file
+        self.place = file.place
         if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
             raise ValueError(f"delimiter is {delimiter!r}: pass a single character, such as ';'")
         usual = "," if decimal == "." else ";"
-        self._delimiter = delimiter or ("\t" if ".tsv" in Path(path).suffixes else usual)
+        self._delimiter = delimiter or ("\t" if file.suffix == ".tsv" else usual)
         self._dialect = CsvDialect(
             delimiter=self._delimiter, null_values=null_values, decimal=decimal, bad_rows=bad_rows
         )
@@ -66,21 +66,38 @@ class CsvReader(FrontToBack):
                 f'column_types: {error}; use names such as "float64", "int64", "string"'
             ) from None
         self._read_bytes = _CSV_BYTES
-        with self._stream() as stream:
-            head = _first_lines(stream, path)
-            # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
-            longest = max(map(len, head.splitlines()), default=0)
-            self._read_bytes = max(_CSV_BYTES, min(64 * longest, _CSV_LINE), 2 * longest)
-            types = self._dialect.read_types(self._types)
-            with self._parsing(pa.BufferReader(head), None, types) as reader:
-                fields = [field.with_type(self._types.get(field.name, field.type)) for field in reader.schema]
-                self.schema = pa.schema(fields)
-                names = {*self.schema.names}  # decodes them
+        self.schema = self._first_look()
+        names = {*self.schema.names}
         if delimiter is None and column_names is None:
             self._refuse_other_delimiter()
         absent = [name for name in self._types if name not in names]
         if absent:
-            raise ValueError(f"column_types names {absent[0]!r}, {path} has {', '.join(self.schema.names)}")
+            raise ValueError(
+                f"column_types names {absent[0]!r}, {self.place} has {', '.join(self.schema.names)}"
+            )
+
+    def _first_look(self) -> Any:
+        """Return the schema of the first lines, and choose how much is read at a time.
+
+        A method of its own, so that no error of a later check holds the parser in its traceback.
+        """
+        with self._stream() as (stream, _):
+            head = first_lines(stream, self.place)
+            # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
+            longest = max(map(len, head.splitlines()), default=0)
+            self._read_bytes = max(_CSV_BYTES, min(64 * longest, LINE_BYTES), 2 * longest)
+            types = self._dialect.read_types(self._types)
+            with self._parsing(pa.BufferReader(native_buffer(head)), None, types) as reader:
+                fields = [field.with_type(self._types.get(field.name, field.type)) for field in reader.schema]
+                schema = pa.schema(fields)
+                _ = schema.names  # decodes them
+                return schema
+
+    def beside(self, file: DataFile) -> CsvReader:
+        """Return a reader of another file with the columns and types of this one."""
+        other = copy.copy(self)
+        other._file, other.place = file, file.place
+        return other
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches as the parser gives them."""
@@ -90,13 +107,21 @@ class CsvReader(FrontToBack):
                 types[name] = pa.float64()
         start = 0
         self._dialect.begin(self.place)
-        read_types = self._dialect.read_types(types)
-        with self._stream() as stream, self._parsing(stream, columns, read_types, self.place) as reader:
-            for batch in reader:
-                if not self._newlines:
-                    self._refuse_line_ends(batch, start)
-                start += batch.num_rows
-                yield self._dialect.mended(batch, types, self.place)
+        as_read = self._dialect.read_types(types)
+        with self._stream() as (stream, end), self._parsing(stream, columns, as_read, self.place) as reader:
+            try:
+                for batch in reader:
+                    if not self._newlines:
+                        self._refuse_line_ends(batch, start)
+                    start += batch.num_rows
+                    yield self._dialect.mended(batch, types, self.place)
+            finally:
+                if end is not None:
+                    end()
+                    # Let the parser's threads end: they must not ask for bytes while Python exits.
+                    with suppress(StopIteration, pa.ArrowException, OSError, UnicodeError):
+                        while True:
+                            reader.read_next_batch()
         self._dialect.end(self.place)
 
     @property
@@ -106,7 +131,7 @@ class CsvReader(FrontToBack):
 
     @property
     def skipped_rows(self) -> int:
-        """Rows that the last pass skipped."""
+        """Rows that the last pass skipped, in this file and those beside it."""
         return sum(self._dialect.skipped.values())
 
     def check_text(self, columns: Sequence[str]) -> None:
@@ -116,13 +141,13 @@ class CsvReader(FrontToBack):
                 raise ValueError(self._not_decoded(f" in column {name!r}"))
 
     @contextmanager
-    def _stream(self) -> Iterator[Any]:
+    def _stream(self) -> Iterator[tuple[Any, Any]]:
+        recoded = self._text_encoding != "utf-8"
         try:
-            with pa.input_stream(self.place, compression="detect") as stream:
-                if self._text_encoding == "utf-8":
-                    yield stream
-                else:
-                    yield pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
+            with text_stream(self._file, in_python=recoded) as (stream, end):
+                if recoded:
+                    stream = pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
+                yield stream, end
         except FileNotFoundError:
             raise
         except UnicodeError:
@@ -133,6 +158,9 @@ class CsvReader(FrontToBack):
     def _unreadable(self, reason: str) -> str:
         if "invalid UTF8" in reason:
             return self._not_decoded()
+        if "in include_columns does not exist" in reason:
+            name = reason.partition("Column '")[2].partition("' in include_columns")[0]
+            return f"{self.place} has no column {name!r}, another file has: give all files the same columns"
         way_out = 'clean the file, pass bad_rows="skip", or fix a type with column_types={name: type}'
         if "straddl" in reason:
             reason = f"it has a line of more than {self._read_bytes:,} bytes"
@@ -195,26 +223,3 @@ def _checked_codec(text_encoding: str) -> str:
         raise ValueError(
             f'text_encoding is {text_encoding!r}: pass the name of a text encoding, such as "latin-1"'
         ) from None
-
-
-def _first_lines(stream: Any, place: str) -> bytes:
-    """Return whole lines from the first megabyte: the parser itself would read far ahead.
-
-    If two lines are longer than that, return both; a line of more than `_CSV_LINE` bytes is refused.
-    """
-    parts: list[bytes] = []
-    ends = size = 0
-    while ends < 2:
-        more = stream.read(_CSV_BYTES)
-        if not more:
-            return b"".join(parts)
-        parts.append(more)
-        ends += max(more.count(b"\n"), more.count(b"\r"))
-        size += len(more)
-        if size > (ends + 1) * _CSV_LINE:
-            raise ValueError(
-                f"{place} has a line of more than {_CSV_LINE:,} bytes, the limit: check that it is a CSV file"
-            )
-    head = b"".join(parts)
-    # What follows the last line end may be half a line.
-    return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]

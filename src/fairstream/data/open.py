@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,16 +15,28 @@ import scipy.sparse as sp
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, is_source
 from fairstream.data.dask_types import comes_from_dask
+from fairstream.data.file_sets import (
+    TABLE_KINDS,
+    FileSet,
+    as_url,
+    find_files,
+    is_database,
+    is_glob,
+    table_kind,
+    tables_in,
+)
 from fairstream.data.identities import NumberedSource
 from fairstream.data.image_files import is_image_name
+from fairstream.data.lazy_types import lazy_kind
+from fairstream.data.standard_input import spooled
 from fairstream.errors import missing_extra
 
 
 class _Kind(NamedTuple):
-    """What messages call a kind of data, which module opens it (`open_<kind>`), and the options it takes."""
+    """What messages call a kind of data, the function that opens it, and the options it takes."""
 
     words: str
-    module: str
+    opener: str
     options: tuple[str, ...]
 
 
@@ -33,37 +45,38 @@ _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
 _COLUMNS = ("unseen", "max_categories", "keep")
 _CELLS = ("null_values", "decimal", "bad_rows")
 _CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values", *_CELLS)
+_FILES = (*_TABLE, *_COLUMNS, "storage_options")
 _STORE = ("features", "target", "ids", "key")
 _NAMING = ("attributes", "name_column", "names")
 _DECODING = ("mode", "resize", "workers", "prefetch", "max_pixels", "max_bytes", "on_error")
 _KINDS = {
-    "array": _Kind("an array", "arrays", _MATRIX),
-    "npy": _Kind("a .npy file", "arrays", _MATRIX),
-    "npz": _Kind("an .npz file", "arrays", (*_MATRIX, "key")),
-    "frame": _Kind("a frame", "tables", (*_TABLE, *_COLUMNS)),
-    "parquet": _Kind("Parquet files", "tables", (*_TABLE, *_COLUMNS)),
-    "csv": _Kind("a CSV file", "tables", (*_TABLE, *_COLUMNS, *_CSV)),
-    "hdf5": _Kind("an HDF5 file", "stores", _STORE),
-    "zarr": _Kind("a Zarr store", "stores", (*_STORE, "missing_chunks")),
-    "store_object": _Kind("an h5py or zarr object", "stores", (*_STORE, "missing_chunks")),
-    "images": _Kind("images", "images", (*_NAMING, *_DECODING)),
-    "iterable": _Kind("an iterable", "iterables", ()),
-    "dask": _Kind("a Dask collection", "dask_collections", (*_TABLE, "weights")),
+    "array": _Kind("an array", "arrays.open_array", _MATRIX),
+    "npy": _Kind("a .npy file", "arrays.open_npy", _MATRIX),
+    "npz": _Kind("an .npz file", "arrays.open_npz", (*_MATRIX, "key")),
+    "frame": _Kind("a frame", "tables.open_frame", (*_TABLE, *_COLUMNS)),
+    "parquet": _Kind("Parquet files", "tables.open_files", _FILES),
+    "arrow": _Kind("Arrow files", "tables.open_files", _FILES),
+    "csv": _Kind("a CSV file", "tables.open_files", (*_FILES, *_CSV)),
+    "jsonl": _Kind("a file of JSON lines", "tables.open_files", _FILES),
+    "lazy": _Kind("a lazy table", "tables.open_lazy", (*_TABLE, *_COLUMNS)),
+    "database": _Kind("a database", "tables.open_database", (*_TABLE, *_COLUMNS, "query")),
+    "hdf5": _Kind("an HDF5 file", "stores.open_hdf5", _STORE),
+    "zarr": _Kind("a Zarr store", "stores.open_zarr", (*_STORE, "missing_chunks")),
+    "store_object": _Kind("an h5py or zarr object", "stores.open_store_object", (*_STORE, "missing_chunks")),
+    "images": _Kind("images", "images.open_images", (*_NAMING, *_DECODING)),
+    "iterable": _Kind("an iterable", "iterables.open_iterable", ()),
+    "dask": _Kind("a Dask collection", "dask_collections.open_dask", (*_TABLE, "weights")),
 }
 OPTIONS = frozenset(name for kind in _KINDS.values() for name in kind.options)
 _SUFFIXES = {
     ".npy": "npy",
     ".npz": "npz",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
+    **TABLE_KINDS,
     ".h5": "hdf5",
     ".hdf5": "hdf5",
     ".zarr": "zarr",
     ".zip": "images",
 }
-_COMPRESSED = {".gz", ".bz2", ".zst", ".lz4"}
 
 
 def open_source(
@@ -84,11 +97,16 @@ def open_source(
 
     Parameters
     ----------
-    data : path, array, frame, store, iterable or callable
-        A file or folder: .npy, .npz (numpy or scipy sparse), .csv (also .gz), .parquet (file, folder or
-        glob), .zarr, .h5, a folder or .zip of images. In memory: a numpy array or memory map, a scipy sparse
-        matrix, a frame of pandas, polars or pyarrow, anything with ``__arrow_c_stream__``, an h5py or zarr
-        array or group. Any iterable of (X, labels), a torch DataLoader say, or a callable that returns one.
+    data : path, URL, list of these, array, frame, store, iterable or callable
+        Tables: .csv, .tsv, .jsonl (all three also .gz, .bz2, .zst, .lz4), .parquet, .arrow, .feather; a file,
+        a glob, a folder of one kind, or a list of these, here or behind a URL that fsspec opens
+        (``s3://bucket/people/*.parquet``). Folders named "key=value" give their keys as columns. "-" is
+        standard input. A database by its address: ``sqlite:///file``, ``duckdb:///file``,
+        ``postgresql://user@host/database``. Other files: .npy, .npz (numpy or scipy sparse), .zarr, .h5, a
+        folder or .zip of images. In memory: a numpy array or memory map, a scipy sparse matrix, a frame of
+        pandas, polars or pyarrow, anything with ``__arrow_c_stream__``, an h5py or zarr array or group. Read
+        block by block: a polars LazyFrame, a pyarrow Dataset, a DuckDB relation, a Hugging Face Dataset or
+        IterableDataset. Any iterable of (X, labels), a torch DataLoader say, or a callable that returns one.
         A Dask array or data frame, or a list of delayed objects or futures, each of which yields rows,
         (rows, labels) or a `Block`. A block source passes through.
     sensitive_features : list of str, list of int, labels, optional
@@ -126,6 +144,8 @@ def open_source(
           0,5; columns are then separated by ";" unless ``delimiter`` says otherwise), ``bad_rows`` ("raise",
           or "skip" to leave out rows of another length or with text among numbers: their number is
           `skipped_rows` of the source, and a warning tells it);
+        - files behind a URL: ``storage_options``, what fsspec needs to connect, such as ``{"anon": True}``;
+        - databases: ``query``, a SELECT statement;
         - .npz, HDF5 and Zarr: ``key`` (the array that is X);
         - Zarr: ``missing_chunks`` ("raise", or "fill" to read a missing chunk as the fill value);
         - Dask collections: ``weights`` (one per row, in Dask or, if the number of rows is known, in memory;
@@ -161,13 +181,7 @@ def open_source(
             raise ValueError(f"{ignored[0]} does not apply to a source that is already open: leave it out")
         opened: BlockSource = data
         return opened
-    if isinstance(data, str | os.PathLike):
-        if not os.fspath(data):
-            raise ValueError('the path is empty: name a file, or pass "." for the current folder')
-        data = Path(data)
-        kind = _kind_of_path(data)
-    else:
-        kind = _kind_of_object(data)
+    kind, opened = _recognised(data, options)
     allowed = _KINDS[kind].options
     unknown = [name for name in options if name not in allowed]
     if unknown:
@@ -176,56 +190,95 @@ def open_source(
         raise ValueError(f"{unknown[0]} does not apply to {words}: leave it out (options: {listed})")
     if apart and kind == "dask":
         raise ValueError("ids holds values beside a Dask collection: name a column of it, or give blocks ids")
-    source = _opener(kind)(data, sensitive_features=sensitive_features, block_size=block_size, **options)
+    if kind in TABLE_KINDS.values():
+        options.pop("storage_options", None)  # the files have it
+    source = _opener(kind)(opened, sensitive_features=sensitive_features, block_size=block_size, **options)
     source = NumberedSource(source, paired(ids, data, "ids")) if apart else source
-    origin = data if isinstance(data, Path) else getattr(data, "filename", None)  # of a memory map
-    if isinstance(origin, str | Path):
-        source.path = Path(origin)  # type: ignore[attr-defined]  # so that no output overwrites it
+    if origins := _origins(data, opened):
+        source.path, source.origins = origins[0], origins  # type: ignore[attr-defined]  # no output may overwrite them
     return source
+
+
+def _recognised(data: Any, options: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the kind of the data, and what its opener takes: for tables in files the files."""
+    storage = options.get("storage_options")
+    if _lists_paths(data):
+        files = find_files(data, storage)
+        return files.kind, files
+    if not isinstance(data, str | os.PathLike):
+        return _kind_of_object(data), data
+    if not os.fspath(data):
+        raise ValueError('the path is empty: name a file, or pass "." for the current folder')
+    url = as_url(data)
+    if url is not None and is_database(url):
+        return "database", url
+    path = Path(spooled() if os.fspath(data) == "-" else data)
+    kind = None if url is not None else _kind_of_path(path)
+    if kind is None or kind in TABLE_KINDS.values():
+        files = find_files(url or path, storage)
+        return files.kind, files
+    return kind, path
+
+
+def _lists_paths(data: Any) -> bool:
+    """Whether it is a list of paths or URLs."""
+    return (
+        isinstance(data, list | tuple)
+        and len(data) > 0
+        and all(isinstance(item, str | os.PathLike) for item in data)
+    )
+
+
+def _origins(data: Any, opened: Any) -> tuple[Path, ...]:
+    """Return the local files, folders and globs that the data was named by."""
+    listed = data if _lists_paths(data) else [data]
+    if isinstance(opened, FileSet | Path):
+        return tuple(Path(item) for item in listed if as_url(item) is None and os.fspath(item) != "-")
+    mapped = getattr(data, "filename", None)  # of a memory map
+    return (Path(mapped),) if isinstance(mapped, str | Path) else ()
 
 
 def _opener(kind: str) -> Callable[..., BlockSource]:
     """Import only what the kind of data needs, so that extras stay optional."""
-    words, module, _ = _KINDS[kind]
+    module, _, function = _KINDS[kind].opener.partition(".")
     if module == "tables":
         try:
             import pyarrow  # noqa: F401
         except ModuleNotFoundError:
-            raise missing_extra("pyarrow", "tables", f"reading {words}") from None
-    opener: Callable[..., BlockSource] = getattr(import_module(f"fairstream.data.{module}"), f"open_{kind}")
+            raise missing_extra("pyarrow", "tables", f"reading {_KINDS[kind].words}") from None
+    opener: Callable[..., BlockSource] = getattr(import_module(f"fairstream.data.{module}"), function)
     return opener
 
 
-def _kind_of_path(path: Path) -> str:
+def _kind_of_path(path: Path) -> str | None:
+    """Return the kind of a local path; None if its files must be found to tell."""
     text = str(path)
-    if "://" in text or text.startswith(("http:/", "https:/", "s3:/", "gs:/")):
-        raise ValueError(f"{text} is not a local path: download it, or pass an iterable of blocks")
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    last = suffixes[-1] if suffixes else ""
-    if last in _COMPRESSED and len(suffixes) > 1:
-        last = suffixes[-2] if suffixes[-2] in (".csv", ".tsv") else last
     if not path.exists():
-        if any(mark in text for mark in "*?[") and _SUFFIXES.get(last) == "parquet":
-            return "parquet"
+        if is_glob(text):
+            return None
         raise FileNotFoundError(f"{text} does not exist: check the path")
     if path.is_dir():
         return _kind_of_folder(path)
     if not path.is_file():  # a pipe would be waited for, a device read without end
         raise ValueError(f"{text} is not a regular file: write its contents to one first")
-    if last not in _SUFFIXES:
+    kind = table_kind(text) or _SUFFIXES.get(path.suffix.lower())
+    if kind is None:
         known = ", ".join(_SUFFIXES)
-        raise ValueError(f"{text} ends in {last or 'nothing'!r}: rename it, or open one of {known}")
-    return _SUFFIXES[last]
+        raise ValueError(f"{text} ends in {path.suffix or 'nothing'!r}: rename it, or open one of {known}")
+    return kind
 
 
-def _kind_of_folder(path: Path) -> str:
+def _kind_of_folder(path: Path) -> str | None:
     if path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
         return "zarr"
-    if any(path.rglob("*.parquet")) or any(path.rglob("*.pq")):
-        return "parquet"
-    if any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
+    tables = tables_in(str(path))
+    # A folder of images may hold the text with their attributes.
+    text_only = all(table_kind(name) in ("csv", "jsonl") for name in tables)
+    if text_only and any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
         return "images"
-    raise ValueError(f"{path} is a folder without Parquet files, images or a Zarr store: check the path")
+    if tables:
+        return None
+    raise ValueError(f"{path} is a folder without tables, images or a Zarr store: check the path")
 
 
 def _kind_of_object(data: Any) -> str:
@@ -236,10 +289,11 @@ def _kind_of_object(data: Any) -> str:
         return "array"
     if module in ("h5py", "zarr"):
         return "store_object"
-    if type(data).__name__ == "LazyFrame":
-        raise ValueError(
-            "the data is a lazy frame: collect() it, or write it with sink_parquet and open that"
-        )
+    if lazy_kind(data) is not None:
+        return "lazy"
+    if type(data).__name__ in ("DatasetDict", "IterableDatasetDict"):
+        splits = ", ".join(map(repr, data))
+        raise ValueError(f"the {type(data).__name__} has several data sets: pass one of {splits}, data[...]")
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         if type(data).__name__.endswith(("Series", "Array")):
             raise ValueError(

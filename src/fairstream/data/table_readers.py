@@ -19,8 +19,11 @@ class TableReader(Protocol):
     """What a table source needs: a name for messages, the schema, and batches of chosen columns."""
 
     place: str
-    schema: Any
     one_shot: bool
+
+    @property
+    def schema(self) -> Any:
+        """Columns and their types."""
 
     @property
     def n_rows(self) -> int | None:
@@ -36,8 +39,20 @@ class TableReader(Protocol):
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches of `columns`; `as_float` are those that will be read as floats anyway."""
 
+    def check_text(self, columns: Sequence[str]) -> None:
+        """Refuse columns of text that cannot be decoded."""
 
-class FrontToBack:
+
+class Typed:
+    """A reader whose text is known to be text."""
+
+    one_shot = False
+
+    def check_text(self, columns: Sequence[str]) -> None:
+        """Refuse nothing."""
+
+
+class FrontToBack(Typed):
     """A reader that knows neither its length nor a way to begin in the middle."""
 
     n_rows = None
@@ -48,10 +63,8 @@ class FrontToBack:
         raise NotImplementedError
 
 
-class FrameReader:
+class FrameReader(Typed):
     """A pandas, polars or pyarrow frame in memory."""
-
-    one_shot = False
 
     def __init__(self, frame: Any, place: str) -> None:
         self.place = place

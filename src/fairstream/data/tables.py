@@ -1,24 +1,29 @@
-"""The table source: opens frames, Parquet and CSV files, and yields blocks of numbers with group labels."""
+"""The table source: opens frames and files of tables, and yields blocks of numbers with group labels."""
 
 from __future__ import annotations
 
 import copy
-import os
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from operator import attrgetter
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from fairstream.data.alignment import paired
+from fairstream.data.arrow_files import ArrowReader
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.csv_files import CsvReader
 from fairstream.data.cutting import check_block_size, default_block_size, recut
+from fairstream.data.databases import QueryReader
+from fairstream.data.file_sets import FileSet, find_files
 from fairstream.data.groups import encode_groups
 from fairstream.data.identities import checked_ids
+from fairstream.data.json_lines import JsonLinesReader
 from fairstream.data.labels import LabelledSource, listed_names
+from fairstream.data.lazy_tables import lazy_reader
+from fairstream.data.many_files import FileReader, ManyFiles
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.progress import reported
@@ -38,6 +43,12 @@ except ModuleNotFoundError:  # `open_source` names the extra before anything her
     pa = None
 
 # pandas stores the row labels of a frame under such a name: identifiers, not features.
+_READERS: dict[str, Callable[..., FileReader]] = {
+    "csv": CsvReader,
+    "jsonl": JsonLinesReader,
+    "parquet": ParquetReader,
+    "arrow": ArrowReader,
+}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -117,8 +128,7 @@ class TableSource:
                 f"{reader.place} has no column left for the features: name them with features=[...]"
             )
         check_columns(reader, features=chosen)
-        if isinstance(reader, CsvReader):
-            reader.check_text([*chosen, *sensitive_features, *targets, *owners, *keep])
+        reader.check_text([*chosen, *sensitive_features, *targets, *owners, *keep])
         _check_labels(reader, sensitive_features)
         self._features = tuple(chosen)
         if encoding is not None:
@@ -201,15 +211,22 @@ class TableSource:
         for table in _exact_tables(self._batches(columns), self.block_size):
             if identifiers is not None:
                 identifiers.look(table)
-            groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
-            y = None if self._target is None else target_values(table.column(self._target))
-            ids = None if self._id_column is None else _ids(table.column(self._id_column), self._id_column)
-            kept = plain_columns(table, self.kept_names) if self.kept_names else None
-            yield Block(self._encoder.encode(table, start), groups, y, ids=ids, kept=kept)
+            block = self._block(table, start)
             start += table.num_rows
+            del table  # the block is a copy: no need to hold both while it is used
+            yield block
+            del block
         if identifiers is not None and self._first_row == 0:
             identifiers.warn()
             self._identifiers = None  # once is enough
+
+    def _block(self, table: Any, start: int) -> Block:
+        """Return some rows as a block; `start` is the number of the first, for messages."""
+        groups = {name: encode_labels(name, table.column(name)) for name in self._sensitive}
+        y = None if self._target is None else target_values(table.column(self._target))
+        ids = None if self._id_column is None else _ids(table.column(self._id_column), self._id_column)
+        kept = plain_columns(table, self.kept_names) if self.kept_names else None
+        return Block(self._encoder.encode(table, start), groups, y, ids=ids, kept=kept)
 
     @property
     def _columns(self) -> list[str]:
@@ -300,13 +317,13 @@ def _exact_tables(batches: Iterable[Any], block_size: int) -> Iterator[Any]:
     )
 
 
-def table_reader(data: Any, **csv_options: Any) -> TableReader:
-    """Choose the reader for a path, frame or Arrow stream."""
-    if isinstance(data, str | os.PathLike):
-        path = Path(data)
-        if {".csv", ".tsv"} & {suffix.lower() for suffix in path.suffixes}:
-            return CsvReader(str(path), **csv_options)
-        return ParquetReader(str(path))
+def table_reader(data: Any, **parsing: Any) -> TableReader:
+    """Choose the reader for files, a path, a frame or an Arrow stream."""
+    files = find_files(data) if isinstance(data, str | PathLike) else data
+    if isinstance(files, FileSet):
+        first = _READERS[files.kind](files.files[0].file, **parsing)
+        many = len(files.files) > 1 or "=" in files.files[0].folders
+        return ManyFiles(files, first) if many else first
     kind = type(data).__module__.split(".")[0]
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
@@ -318,21 +335,27 @@ def table_reader(data: Any, **csv_options: Any) -> TableReader:
 
 
 def open_frame(data: Any, *, sensitive_features: object = None, **options: Any) -> BlockSource:
-    """Open a pandas, polars or pyarrow frame, or anything that gives an Arrow stream."""
+    """Open a frame, or anything that gives an Arrow stream."""
     reader = table_reader(data)
     labels = paired(sensitive_features, data, "sensitive_features")
     return _labelled(reader, sensitive_features=labels, **options)
 
 
-def open_parquet(path: Path, **options: Any) -> BlockSource:
-    """Open a Parquet file, a folder of them, or a glob."""
-    return _labelled(table_reader(path), **options)
+def open_lazy(data: Any, **options: Any) -> BlockSource:
+    """Open a table that another library computes: a LazyFrame, a Dataset, a relation."""
+    return _labelled(lazy_reader(data), **options)
 
 
-def open_csv(path: Path, **options: Any) -> BlockSource:
-    """Open a CSV file, plain or compressed."""
-    parsing = {name: options.pop(name) for name in signature(CsvReader).parameters if name in options}
-    return _labelled(table_reader(path, **parsing), **options)
+def open_database(url: str, *, query: str | None = None, **options: Any) -> BlockSource:
+    """Open the rows that a query of a database selects."""
+    return _labelled(QueryReader(url, query), **options)
+
+
+def open_files(files: FileSet, **options: Any) -> BlockSource:
+    """Open CSV, JSON lines, Parquet or Arrow files."""
+    known = signature(_READERS[files.kind]).parameters
+    parsing = {name: options.pop(name) for name in known if name in options}
+    return _labelled(table_reader(files, **parsing), **options)
 
 
 def _labelled(reader: TableReader, *, sensitive_features: object = None, **options: Any) -> BlockSource:

@@ -124,8 +124,7 @@ def _write(
 ) -> int:
     done = 0
     share = model.dither if dither is None else dither
-    if (origin := getattr(source, "path", None)) is not None:
-        check_apart(path, [origin])
+    check_apart(path, getattr(source, "origins", ()))
     with open_sink(path, names, getattr(source, "kept_names", ()), part_rows=part_rows) as write:
         for block in source:
             if done == 0 and dither is None:

@@ -17,6 +17,7 @@ from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource, is_source
 from fairstream.data.dask_collections import encoded_alike, rows_in_all
 from fairstream.data.dask_types import is_collection, is_task
+from fairstream.data.file_sets import absolute
 from fairstream.data.labels import listed_names
 from fairstream.streaming.dask.parts import Part, SourcePart
 from fairstream.streaming.dask.reducing import WINDOW
@@ -94,7 +95,7 @@ def _of_paths(paths: Sequence[Any], sensitive_features: Any, options: Mapping[st
                 "sensitive_features holds labels beside several paths: name columns, arrays or attributes"
             )
     # Absolute, since workers may have been started in another folder.
-    first, *others = (Path(path).absolute() for path in paths)
+    first, *others = (absolute(Path(path)) for path in paths)
     source = open_source(first, sensitive_features=sensitive_features, **options)
     if not others:
         return [source]
