@@ -186,7 +186,7 @@ def test_the_command_line_takes_the_column_and_remembers_it(people, tmp_path):
     renamed = people.rename(columns={"person": "who"})
     renamed.to_csv(tmp_path / "other.csv", index=False)
     failed = run("transform", model, tmp_path / "other.csv", "-o", out, "--overwrite", code=1)
-    assert "ids names 'person'" in failed.stderr
+    assert "--id-column names 'person'" in failed.stderr
     run("transform", model, tmp_path / "other.csv", "--id-column", "who", "-o", out, "--overwrite")
     assert _told_apart(np.load(out))
     run("transform", model, tmp_path / "other.csv", "--dither", "0", "-o", out, "--overwrite")
