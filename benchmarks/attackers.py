@@ -3,7 +3,7 @@
     python benchmarks/attackers.py                           Adult, COMPAS, German: about twenty minutes
     python benchmarks/attackers.py --data german             one data set
     python benchmarks/attackers.py --alarms 200              false alarms over 200 runs, nothing else
-    python benchmarks/attackers.py --write docs/attackers.md
+    python benchmarks/attackers.py --write benchmarks/results/attackers.md
 
 - zoo: embeddings of the paper's split 0 are attacked by `attack(strength="strong")` and by classifiers that
   it does not contain: nearest neighbours, trees on randomly rotated axes, support vectors (on 6,000 rows),

@@ -10,10 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 WHOLE = (ROOT / "docs").is_dir()  # a source distribution has the readme alone
-PAGES = [
-    ROOT / "README.md",
-    *([ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))] if WHOLE else []),
-]
+BUILT = ("_build", "auto_examples", "generated")  # what `make docs` writes
+DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not {*page.parts} & {*BUILT}]
+PAGES = [ROOT / "README.md", *([ROOT / "CONTRIBUTING.md", *DOCS] if WHOLE else [])]
 PYTHON = re.compile(
     r"(?:^<!-- not run: (?P<reason>.+) -->\n)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -71,7 +70,7 @@ def test_the_readme_has_a_python_block():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path):
     code = [code for code, reason in blocks_of(page) if reason is None]
     run_as_pasted("\n".join([ALREADY_THERE.get(page.name, ""), *code]), tmp_path)
@@ -127,14 +126,14 @@ def exists(name):
     return False
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_of_the_package_exist(page):
     names = set(re.findall(r"\bfairstream(?:\.[a-zA-Z_]\w*)+", page.read_text(encoding="utf-8")))
     assert not [name for name in sorted(names) if not exists(name)]
 
 
 @pytest.mark.skipif(not WHOLE, reason="docs/ is not part of this copy")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_of_the_project_exist(page):
     """Paths from the root, from the page, or from the package."""
     text = page.read_text(encoding="utf-8")

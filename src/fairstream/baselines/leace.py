@@ -28,7 +28,7 @@ class LeacePCA(LinearFairTransformer):
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        V'A: the embedding is (x - mean_) components_'. Its rows are not orthonormal, because A is oblique.
+        V'A: the embedding is ``(x - mean_) components_'``. Its rows are not orthonormal: A is oblique.
     axes_ : ndarray of shape (n_components, n_features)
         V': the orthonormal principal axes of the erased data.
     erasure_ : ndarray of shape (n_features, n_features)

@@ -17,7 +17,25 @@ Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the l
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows that arrive together: features, encoded groups and, if there are any, target and weights."""
+    """Rows that arrive together: features, encoded groups and, if there are any, target and weights.
+
+    Parameters
+    ----------
+    X : array or sparse matrix (n, d)
+        The features.
+    groups : dict of str to GroupColumn
+        The encoded labels of every attribute, see `encode_groups`.
+    target : array (n,), optional
+        What is to be predicted.
+    weights : array (n,), optional
+        A weight for every row.
+
+    Examples
+    --------
+    >>> from fairstream import encode_groups
+    >>> Block(np.eye(3), encode_groups({"sex": ["f", "m", "f"]}, 3)).n_rows
+    3
+    """
 
     X: Matrix
     groups: Groups = field(default_factory=dict)
@@ -32,7 +50,15 @@ class Block:
 
 @runtime_checkable
 class BlockSource(Protocol):
-    """A re-iterable origin of blocks. Every iteration starts again at the first row."""
+    """A re-iterable origin of blocks. Every iteration starts again at the first row.
+
+    Examples
+    --------
+    >>> from fairstream import open_source
+    >>> source = open_source(np.ones((5, 3)), block_size=2)
+    >>> isinstance(source, BlockSource), [block.n_rows for block in source]
+    (True, [2, 2, 1])
+    """
 
     @property
     def n_features(self) -> int:

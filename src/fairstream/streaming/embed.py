@@ -76,7 +76,9 @@ def embed_source(
     Parameters
     ----------
     model : FairSubspace or ChannelSubspaces
+        What embeds the rows.
     source : BlockSource
+        The rows, opened with `open_like`.
     path : path
         Ends in .npy, .csv or .parquet (the last two need the `tables` extra); appears only when complete.
         Must not be, or lie within, what the source was opened from.
@@ -84,6 +86,19 @@ def embed_source(
         As in `FairSubspace.embed`.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
+
+    Returns
+    -------
+    int
+        Number of rows written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     embed_source(model, open_like(model, np.ones((5, 3))), f"{folder}/embedded.npy")
+    5
     """
     names = [f"component_{j}" for j in range(model.n_components)]
     return _write(partial(model.embed, dither=dither, key=key), source, path, names, progress)
@@ -98,7 +113,18 @@ def erase_source(
     key: DitherKey = None,
     progress: Progress | None = None,
 ) -> int:
-    """Write all rows of a source without their unfair part to a file; parameters as in `embed_source`."""
+    """Write all rows of a source without their unfair part to a file; return how many rows.
+
+    Parameters are as in `embed_source`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     erase_source(model, open_like(model, np.ones((5, 3))), f"{folder}/erased.npy")
+    5
+    """
     names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]
     return _write(partial(model.erase, dither=dither, key=key), source, path, names, progress)
 
