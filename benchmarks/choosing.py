@@ -31,6 +31,7 @@ from fairstream.files.format import atomic_file
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "choosing.json"
+TABLE = HERE / "results" / "choosing.md"
 PICTURE = HERE.parent / "docs" / "_static" / "fair-against-plain.svg"
 K = 10
 KEY = secrets.token_bytes(32)
@@ -135,6 +136,7 @@ def main() -> None:
                     stream.write(json.dumps(cells, indent=1).encode() + b"\n")
                 print(key, cells[key], flush=True)
     draw(cells)
+    TABLE.write_text(table(cells) + "\n", encoding="utf-8")
     print(table(cells))
 
 

@@ -35,6 +35,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "user_tasks",
     "plain_tables",
+    "sample_report",
 ]
 root_doc = "index"
 exclude_patterns = ["_build", "_extensions", "_templates", "auto_examples/*.py", "auto_examples/**/*.ipynb"]
