@@ -36,7 +36,7 @@ def draw(ground: str) -> None:
         "centres nulled": {"constraint": "mean"},
         "centres and one spread nulled": {"n_unfair": 1},
     }
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharex=True, sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(9, 2.1), sharex=True, sharey=True)
     for axis, (title, options) in zip(axes, steps.items(), strict=True):
         Z = FairStreamingPCA(2, **options).fit_transform(X, sensitive_features=group)
         for value, colour in enumerate(colours):

@@ -1,8 +1,8 @@
 """A report of a real audit, made when the site is built: whole, as a page, and with notes in the margin.
 
-The directive `sample-report` shows the report section by section. Its content is a list of notes,
-`heading: note`; a section without one is shown alone. Page and text are those of the library, so they cannot
-fall behind it.
+The directive `sample-report` shows the report section by section. Its content is a list of notes, each behind
+the beginning of a heading and a colon; a section without one is shown alone. Page and text are those of the
+library, so they cannot fall behind it.
 """
 
 from __future__ import annotations
@@ -78,16 +78,17 @@ class SampleReport(SphinxDirective):
         result: list[nodes.Node] = []
         for heading, text in _sections:
             section = nodes.section(ids=[f"sample-{nodes.make_id(heading)}"])
-            section += nodes.title("", heading)
-            both = nodes.container(classes=["noted"] if heading in notes else ["unnoted"])
+            section += nodes.title("", heading.partition(" (")[0])
+            begins = next((start for start in notes if heading.startswith(start)), None)
+            both = nodes.container(classes=["noted"] if begins else ["unnoted"])
             said = nodes.container(classes=["said"])
             plain = [line.lstrip("# ") and f"**{line.lstrip('# ')}**" if line.startswith("#") else line
                      for line in text.splitlines()]  # fmt: skip
             self.state.nested_parse(StringList(plain, "the sample report"), 0, said)
             both += said
-            if heading in notes:
+            if begins:
                 note = nodes.container(classes=["note"])
-                self.state.nested_parse(StringList([notes.pop(heading)], "the sample report"), 0, note)
+                self.state.nested_parse(StringList([notes.pop(begins)], "the sample report"), 0, note)
                 both += note
             section += both
             result.append(section)
