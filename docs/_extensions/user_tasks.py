@@ -1,7 +1,7 @@
 """The directive `user-tasks`: the tasks of a test file, each with the code that is tested.
 
-A task is a function of the file. Its heading is the first line of its docstring, its code the rest of the
-function, read from the file when the site is built: page and test cannot differ.
+A task is a function of the file. Its heading is the first line of its docstring, or else its name; its code
+is the rest of the function, read from the file when the site is built: page and test cannot differ.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def tasks_of(text: str) -> list[tuple[str, str, str]]:
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
             continue
         said = ast.get_docstring(node)
-        if not said:
-            continue
-        first = node.body[1] if len(node.body) > 1 else node.body[0]
+        named = node.name.removeprefix("test_").replace("_", " ").capitalize()
+        heading = said.splitlines()[0].rstrip(".") if said else named
+        first = node.body[1] if said and len(node.body) > 1 else node.body[0]
         code = textwrap.dedent("\n".join(lines[first.lineno - 1 : node.end_lineno]))
-        found.append((node.name, said.splitlines()[0].rstrip("."), code))
+        found.append((node.name, heading, code))
     return found
 
 
