@@ -11,7 +11,7 @@ from fairstream.linalg import eigh, fix_signs, orthonormalise, top_eigenvectors
 class LeacePCA(LinearFairTransformer):
     """Erase the groups by least-squares concept erasure, then keep the top principal components.
 
-    LEACE is the affine map r(x) = mean + A (x - mean) that solves
+    LEACE is the affine map r(x) = mean + A (x - mean) that solves::
 
         minimise E |r(x) - x|^2  subject to  cov(r(x), z) = 0,    z the group indicators,
 
