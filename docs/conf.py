@@ -115,7 +115,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "plot_gallery": "True",
     "reset_modules": ("matplotlib",),
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("matplotlib", "result_figures.scrape"),
     "matplotlib_animations": False,
     "backreferences_dir": None,
     "copyfile_regex": r".*\.csv",

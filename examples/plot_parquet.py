@@ -12,7 +12,6 @@ model is solved; a fit that is killed resumes where it was.
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -52,8 +51,7 @@ print(np.array_equal(again.components_, pca.components_))
 # What every number of nulled directions would cost and leave, from the same summary: no further pass.
 
 points = pca.frontier(range(5))
-points.plot()
-plt.show()
+figure = points.plot()
 
 # %%
 # Embed all files into one, block by block.

@@ -9,7 +9,6 @@ rows that it was not fitted on, and confirms the winner once on rows that nothin
 # %%
 # A table with one-hot columns is the hard case: its scores form a lattice that trees can read.
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from fairstream import tune
@@ -47,8 +46,7 @@ print(*found.summary(), sep="\n")
 found.to_frame()
 
 # %%
-found.plot()
-plt.show()
+figure = found.plot()
 
 # %%
 # ``found.estimator`` is fitted and ready: ``found.estimator.subspace_.save("model.safetensors")``.
