@@ -128,11 +128,41 @@ def test_every_example_is_in_the_gallerys_order():
     assert len(examples) >= 12
 
 
+TASKS = """
+# In a shell ------------------------------------------
+
+
+def test_fit_a_csv_file():
+    line = "fairstream fit"
+    # begin fit
+    shell(f"{line} people.csv")
+    # end
+    assert True
+
+
+def test_do_it(people):
+    # begin it
+    done = people + 1
+    # end
+    assert done
+
+
+def test_of_the_tests():
+    assert True
+"""
+
+
 def test_a_task_is_shown_as_it_is_tested(user_tasks):
-    text = (
-        'def test_it_works():\n    """Do it."""\n    done = 1\n    assert done\n\n\ndef helper():\n    pass\n'
-    )
-    assert user_tasks.tasks_of(text) == [("test_it_works", "Do it", "done = 1\nassert done")]
+    typed, written = user_tasks.tasks_of(TASKS)
+    assert typed[1:] == ("test_fit_a_csv_file", "Fit a CSV file", "sh", "fairstream fit people.csv")
+    assert written == ("In a shell", "test_do_it", "Do it", "python", "done = people + 1")
+
+
+@pytest.mark.skipif(not (ROOT / "tests" / "test_user_tasks.py").exists(), reason="there are no tasks")
+def test_every_task_has_a_heading_and_code(user_tasks):
+    tasks = user_tasks.tasks_of((ROOT / "tests" / "test_user_tasks.py").read_text())
+    assert all(task.section and task.heading and task.code for task in tasks)
+    assert len({task.heading for task in tasks}) == len(tasks) >= 40
 
 
 # Shell blocks ---------------------------------------------------------------------------------------
