@@ -149,8 +149,9 @@ html_sidebars = {"index": []}
 def list_new_pages(app, docname: str, source: list[str]) -> None:
     """Put pages that are in no section yet into "How do I ...", so that none is lost."""
     if docname == "howto/index":
-        found = sorted(page.stem for page in HERE.glob("*.md") if page.stem != "index")
-        source[0] = source[0].replace("NEW PAGES", "\n".join(f"/{name}" for name in found))
+        lost = [f"/{page.stem}" for page in HERE.glob("*.md") if page.stem != "index"]
+        lost += [page.stem for page in (HERE / "howto").glob("*.md") if f"({page.name})" not in source[0]]
+        source[0] = source[0].replace("NEW PAGES", "\n".join(sorted({*lost} - {"index"})))
 
 
 def setup(app) -> None:
