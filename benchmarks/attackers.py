@@ -3,7 +3,7 @@
     python benchmarks/attackers.py                           all four data sets: about an hour
     python benchmarks/attackers.py --data german             one data set
     python benchmarks/attackers.py --alarms 200              false alarms over 200 runs, nothing else
-    python benchmarks/attackers.py --write table.md
+    python benchmarks/attackers.py --write benchmarks/results/attackers.md
 
 - zoo: embeddings are attacked by `attack(strength="strong")` and by a zoo of other classifiers: nearest
   neighbours, extremely randomised trees, the same on randomly rotated axes, support vectors with an RBF

@@ -2,7 +2,7 @@
 
     python benchmarks/hiding.py adult compas german          every cell that is not in results/hiding.json
     python benchmarks/hiding.py adult --splits 0 1 2 --methods tuned
-    python benchmarks/hiding.py --table                      the table of docs/hiding.md
+    python benchmarks/hiding.py --table                      the table of docs/understand/hiding.md
 
 Every setting is chosen on the training rows of a split. The strong attack of an audit is fitted on the
 embedded training rows and scored on the test rows, and so is a classifier of the target. "Variance" is the

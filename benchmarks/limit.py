@@ -654,7 +654,9 @@ def main() -> None:
         keep_others = True
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), table(ratios), sep="\n\n")
     if args.json == RESULTS and not args.quick:
-        write_page(HERE.parent / "docs" / "speed.md", RESULTS, __doc__.partition("What is counted ")[2])
+        write_page(
+            HERE.parent / "docs" / "evidence" / "speed.md", RESULTS, __doc__.partition("What is counted ")[2]
+        )
 
 
 if __name__ == "__main__":

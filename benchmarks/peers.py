@@ -246,7 +246,7 @@ def main() -> None:
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument(
-        "--docs", type=Path, default=HERE.parent / "docs", help="folder of the page and plots"
+        "--docs", type=Path, default=HERE.parent / "docs" / "evidence", help="folder of the page and plots"
     )
     options = parser.parse_args()
     if not options.report:

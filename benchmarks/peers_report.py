@@ -205,7 +205,7 @@ def _escaped(text: str) -> str:
 
 
 def write_report(stored: dict[str, Any], docs: Path) -> None:
-    """Write docs/peers.md and one plot per workload."""
+    """Write docs/evidence/peers.md and one plot per workload."""
     sections: list[str] = []
     (docs / "images").mkdir(parents=True, exist_ok=True)
     for workload in FULL:

@@ -12,7 +12,8 @@ time of a worker, on average, and the client together is then the better figure.
 scheduler and the client as if no worker could work meanwhile, but no waiting. (On average: the worker that
 others leave more time to takes more partitions, which is as it should be.)
 
-    python benchmarks/scaling.py [--quick] [--rounds 5] [--workers 1,2] [--json FILE] [--docs docs/scaling.md]
+    python benchmarks/scaling.py [--quick] [--rounds 5] [--workers 1,2] [--json FILE]
+                                 [--docs docs/howto/scaling.md]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The paper's CelebA experiment at full resolution, with the numbers it does not print.
 
-    python paper/celeba.py              everything that is missing, then tables, figures and docs/celeba.md
+    python paper/celeba.py              what is missing, then tables, figures and docs/evidence/celeba.md
     python paper/celeba.py --only frontier-grey figures
     python paper/celeba.py --quick      a few hundred small images, in seconds; prints and keeps nothing
 
@@ -213,7 +213,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="few, small images; writes to --output only")
     parser.add_argument("--only", nargs="+", default=[*STEPS], choices=[*STEPS, "report"])
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing new after so long")
-    parser.add_argument("--output", type=Path, help="in place of paper/results and docs")
+    parser.add_argument("--output", type=Path, help="in place of paper/results and docs/evidence")
     options = parser.parse_args(arguments)
     if not (data_folder() / "celeba").is_dir():
         raise SystemExit(
@@ -233,7 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
                 f"{options.minutes:g} minutes are over: run again to go on with {error}"
             ) from None
         output = options.output
-        write_report(faces, output or Path(__file__).parent / "results", output or ROOT / "docs")
+        write_report(faces, output or Path(__file__).parent / "results", output or ROOT / "docs" / "evidence")
         return
     with tempfile.TemporaryDirectory() as folder:
         faces = Faces(QUICK, Path(folder))

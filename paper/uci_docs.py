@@ -1,4 +1,4 @@
-"""Write the parts of docs/paper-tables.md that hold numbers, from the results files, between its markers.
+"""Write the numbers of docs/evidence/paper-tables.md, from the results files, between its markers.
 
 python paper/uci_docs.py            after uci.py, uci_costs.py and uci_leakage.py
 python paper/uci_docs.py --data     measure the data sets again first (sizes, majority rates)
@@ -22,7 +22,7 @@ from uci_tables import KS, TITLES, header, shown, verdict_table
 from uci_verdicts import DIGITS, METRICS, N_SPLITS, Key
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "paper-tables.md"
+PAGE = HERE.parent / "docs" / "evidence" / "paper-tables.md"
 DATA = HERE / "results" / "uci_data.json"
 DETERMINISTIC = ("PCA", "Kleindessner (mean)", "Kleindessner (0.85)", "Kleindessner (0.5)", "Ours (offline")
 CLASSIFIERS = {"ksvm": "kernel SVM", "lsvm": "linear SVM", "mlp": "MLP"}
@@ -210,7 +210,7 @@ class Page:
             lines += [f"### {dataset}", ""]
             for k in KS:
                 lines += [f"k = {k}:", "", *uci_leakage.table(name, k, self.leaks), ""]
-            figure = f"../paper/results/uci_leakage_{name}.png"
+            figure = f"../../paper/results/uci_leakage_{name}.png"
             lines += [f"![{dataset}: recovered variance against the strongest probe]({figure})", ""]
         return lines[:-1]
 
@@ -220,7 +220,7 @@ def filled(text: str, page: Page) -> str:
     for name, section in page.sections().items():
         start, end = f"<!-- {name}: written by paper/uci_docs.py -->", f"<!-- end of {name} -->"
         if start not in text or end not in text:
-            raise ValueError(f"docs/paper-tables.md has no section {name!r}: add its two markers")
+            raise ValueError(f"docs/evidence/paper-tables.md has no section {name!r}: add its two markers")
         body = start + "\n\n" + "\n".join(section()) + "\n\n" + end
         text = re.sub(re.escape(start) + ".*?" + re.escape(end), lambda _, body=body: body, text, flags=re.S)
     return text

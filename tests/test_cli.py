@@ -22,7 +22,7 @@ from fairstream.linalg import principal_angles
 from fairstream.streaming.fit import fit_source
 
 pa = pytest.importorskip("pyarrow")
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "reference"
 READING = ["--sensitive", "sex", "--target", "income", "--standardize", "--impute", "mean"]
 
 
@@ -53,7 +53,7 @@ def test_every_command_is_in_the_documents():
     text = (DOCS / "cli.md").read_text()
     assert documented_commands(text) == set(COMMANDS)
     for name in COMMANDS:
-        assert f"    fairstream {name}" in text, f"docs/cli.md has no example of fairstream {name}"
+        assert f"    fairstream {name}" in text, f"docs/reference/cli.md has no example of fairstream {name}"
 
 
 def test_a_command_that_is_not_documented_would_be_noticed():

@@ -22,7 +22,7 @@ from fairstream.cli.wording import ARGUMENTS, OPTION, RULES, Wording
 
 SOURCE = Path(fairstream.__file__).parent
 COMMAND = [sys.executable, "-m", "fairstream.cli"]
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "reference"
 
 
 def options_of(name):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").exists(), reason="not the whole project")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FOR_USERS = [one for name, of in EXTRAS.items() if name not in ("bench", "all", "dev") for one in of]
+FOR_USERS = [one for name, of in EXTRAS.items() if name not in ("bench", "docs", "all", "dev") for one in of]
 # Packages that are imported under another name.
 MODULES = {"scikit-learn": "sklearn", "pillow": "PIL"}
 # Packages of the extra `dev` that are run, not imported.
@@ -58,6 +58,8 @@ def test_every_package_that_is_asked_for_is_used(extra):
     required = PROJECT["dependencies"] if extra is None else EXTRAS[extra]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     imported = imported_by("src", "tests", "benchmarks", "paper") if extra else imported_by("src")
+    if extra == "docs":
+        imported |= set(re.findall(r"\w+", (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")))
     assert unused(required, imported, makefile) == []
 
 
@@ -71,7 +73,7 @@ def test_src_imports_only_what_pyproject_asks_for():
 
 
 def test_every_extra_but_those_of_developers_is_in_all():
-    apart = {"bench", "all", "dev", "torch"}  # torch is large
+    apart = {"bench", "docs", "all", "dev", "torch"}  # torch is large
     assert EXTRAS["all"] == [f"fairstream[{','.join(e for e in EXTRAS if e not in apart)}]"]
 
 

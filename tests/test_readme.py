@@ -10,10 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 WHOLE = (ROOT / "docs").is_dir()  # a source distribution has the readme alone
-PAGES = [
-    ROOT / "README.md",
-    *([ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))] if WHOLE else []),
-]
+BUILT = ("_build", "auto_examples", "generated")  # what `make docs` writes
+DOCS = [page for page in sorted((ROOT / "docs").rglob("*.md")) if not {*page.parts} & {*BUILT}]
+PAGES = [ROOT / "README.md", *([ROOT / "CONTRIBUTING.md", *DOCS] if WHOLE else [])]
 PYTHON = re.compile(
     r"(?:^<!-- not run: (?P<reason>.+) -->\n)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -56,7 +55,8 @@ def blocks_of(page):
 
 
 README = [code for code, _ in blocks_of(PAGES[0])]
-WITH_CODE = [page for page in PAGES if any(reason is None for _, reason in blocks_of(page))]
+START = ROOT / "docs" / "start" / "index.md"  # with its shell commands in tests/test_docs_pages.py
+WITH_CODE = [page for page in PAGES if page != START and any(reason is None for _, reason in blocks_of(page))]
 
 
 def run_as_pasted(code, folder):
@@ -71,7 +71,7 @@ def test_the_readme_has_a_python_block():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path):
     code = [code for code, reason in blocks_of(page) if reason is None]
     run_as_pasted("\n".join([ALREADY_THERE.get(page.name, ""), *code]), tmp_path)
@@ -127,20 +127,24 @@ def exists(name):
     return False
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_of_the_package_exist(page):
     names = set(re.findall(r"\bfairstream(?:\.[a-zA-Z_]\w*)+", page.read_text(encoding="utf-8")))
     assert not [name for name in sorted(names) if not exists(name)]
 
 
 @pytest.mark.skipif(not WHOLE, reason="docs/ is not part of this copy")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_of_the_project_exist(page):
     """Paths from the root, from the page, or from the package."""
     text = page.read_text(encoding="utf-8")
     paths = set(re.findall(r"(?:[\w.-]+/)+[\w-]+\.(?:py|md)\b", text)) | set(
         re.findall(r"\]\(([^):#]+)\)", text)
     )
+    # Pages of the gallery are made from the examples.
+    made = re.compile(r"(?:\.\./)*auto_examples/(\w+)\.rst")
+    paths = {made.sub(lambda found: f"examples/{found[1]}.py", path) for path in paths}
+    paths.discard("examples/index.py")
     places = (ROOT, page.parent, ROOT / "src" / "fairstream")
     assert not [path for path in sorted(paths) if not any((place / path).exists() for place in places)]
 

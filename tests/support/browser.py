@@ -64,18 +64,25 @@ class Browser:
             raise RuntimeError(answer["exceptionDetails"])
         return answer["result"].get("value")
 
-    def open(self, path, width=1440, height=900, scheme="light"):
+    def open(self, path, width=1440, height=900, scheme="light", query=""):
         self.events.clear()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", media="", features=[feature])
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=path.as_uri() + query)
         deadline = time.monotonic() + 30
         while self.run("location.protocol + document.readyState") != "file:complete":
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{path} did not load")
             time.sleep(0.02)
+
+    def wait_for(self, expression, seconds=20):
+        """Return the value of an expression once it is true, or what it is in the end."""
+        deadline = time.monotonic() + seconds
+        while not (value := self.run(expression)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return value
 
     def move_to(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

@@ -15,6 +15,36 @@ from fairstream.auditing.report import Report, written
 class AuditReport(Report):
     """The result of `audit`: plain data that renders as JSON, Markdown or a page.
 
+    Parameters
+    ----------
+    title, headline : str
+        The heading, and the first sentence: the verdict if a limit was stated, and whether the embedding
+        hides anything better than plain PCA.
+    limit : float or None
+        The AUC that no attacker may exceed.
+    warnings : tuple of str
+        What to know before reading on: missing labels, rows of the fit among those audited.
+    data : DataSummary
+        Rows, features and groups that were audited.
+    models : tuple of ModelReport
+        One for every embedding; the last is plain PCA, the control.
+    raw : tuple of RawControl
+        What attackers read from the data before any embedding, by attribute.
+    raw_task : TaskScore or None
+        The score of the target from that data.
+    floors : tuple of Floors
+        What guessing and the target give away, by attribute.
+    frontier : tuple of FrontierChoice
+        What other choices would keep and leave.
+    frontier_fitted_on : str
+        Which rows the frontier was computed from.
+    reproduction : Reproduction
+        Date, call, inputs with digests, versions, seeds.
+    parameters : dict
+        The options of the audit.
+    fairstream_version : str
+        What measured.
+
     Examples
     --------
     >>> import numpy as np

@@ -28,7 +28,15 @@ TRENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its confidence interval."""
+    """A number with its confidence interval.
+
+    Parameters
+    ----------
+    value : float
+        The estimate.
+    low, high : float
+        The ends of the interval.
+    """
 
     value: float
     low: float
@@ -472,7 +480,7 @@ class Report:
         return {"format": FORMAT, "format_version": FORMAT_VERSION, **_plain(tree)}
 
     def to_json(self, path: str | Path | None = None, *, indent: int | None = 2) -> str:
-        """Return the report as JSON; if `path` is given, also write it there."""
+        """Return the report as JSON with this `indent`; if `path` is given, also write it there."""
         text = json.dumps(self.to_dict(), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
         return written(text, path)
 

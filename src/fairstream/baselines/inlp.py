@@ -25,7 +25,7 @@ from fairstream.linalg import (
 class INLP(LinearFairTransformer):
     """Null the weights of linear classifiers of the group, one after another.
 
-    Round t fits a linear support vector machine to the projected rows,
+    Round t fits a linear support vector machine to the projected rows::
 
         minimise over w  |w|^2 / 2 + C sum_i max(0, 1 - a_i w'P_{t-1} x_i)^2,
 

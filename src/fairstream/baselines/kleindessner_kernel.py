@@ -38,7 +38,7 @@ class KleindessnerKernelFairPCA(FairTransformer):
     n_components : int
         Width k of the embedding.
     gamma : float, optional
-        exp(-gamma |x - y|^2). None takes 1 / (n_features * variance of all entries of X).
+        ``exp(-gamma |x - y|^2)``. None takes 1 / (n_features * variance of all entries of X).
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from fairstream.linalg import eigh, fix_signs, orthonormalise, top_eigenvectors
 class LeacePCA(LinearFairTransformer):
     """Erase the groups by least-squares concept erasure, then keep the top principal components.
 
-    LEACE is the affine map r(x) = mean + A (x - mean) that solves
+    LEACE is the affine map r(x) = mean + A (x - mean) that solves::
 
         minimise E |r(x) - x|^2  subject to  cov(r(x), z) = 0,    z the group indicators,
 
@@ -28,7 +28,7 @@ class LeacePCA(LinearFairTransformer):
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        V'A: the embedding is (x - mean_) components_'. Its rows are not orthonormal, because A is oblique.
+        V'A: the embedding is ``(x - mean_) components_'``. Its rows are not orthonormal: A is oblique.
     axes_ : ndarray of shape (n_components, n_features)
         V': the orthonormal principal axes of the erased data.
     erasure_ : ndarray of shape (n_features, n_features)

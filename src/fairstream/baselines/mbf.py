@@ -40,7 +40,7 @@ class MbFPCA(LinearFairTransformer):
     tau : float
         Bound on MMD^2 of the training rows.
     bandwidth : float, optional
-        Two sigma squared, in exp(-|x - y|^2 / bandwidth). None takes the median of all squared distances
+        Two sigma squared, in ``exp(-|x - y|^2 / bandwidth)``. None takes the median of all squared distances
         between training rows embedded by plain PCA.
     max_rounds, max_iter : int
         Penalty rounds, and L-BFGS steps in each.

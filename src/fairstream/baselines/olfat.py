@@ -20,7 +20,7 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
     """Bound the mean gap and penalise the covariance gap of a relaxed projection.
 
     With f the gap between the group means, S the gap between the group covariances, phi_0 = max(0,
-    -lambda_min(S)) and phi_1 = max(0, lambda_max(S)):
+    -lambda_min(S)) and phi_1 = max(0, lambda_max(S))::
 
         minimise  -<X'X, P> / (n |X|_F) + mu (t_0 + t_1)  over P, t_0, t_1
         subject to  0 <= P <= I,  tr P = k,  f'Pf <= delta^2,

@@ -58,7 +58,7 @@ _ARGUMENT_ERRORS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotAD
 
 
 class Commands(click.Group):
-    """A click group whose errors are one line, and whose exit codes are those of docs/cli.md."""
+    """A click group whose errors are one line, and whose exit codes are those of docs/reference/cli.md."""
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **settings: Any) -> Any:  # type: ignore[override]
         """Run the command line and exit, as click does, but print everything with `say`."""

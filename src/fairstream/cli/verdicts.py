@@ -2,4 +2,4 @@
 
 from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS
 
-VERDICT_CODES = {FAILS: 3, CANNOT_TELL: 4}  # for the worst verdict; docs/cli.md lists them
+VERDICT_CODES = {FAILS: 3, CANNOT_TELL: 4}  # for the worst verdict; docs/reference/cli.md lists them

@@ -19,8 +19,26 @@ Matrix: TypeAlias = Any  # a 2-D numpy array or a scipy CSR or CSC matrix; the l
 class Block:
     """Rows that arrive together: features, encoded groups and, if there are any, target, weights and ids.
 
-    Ids say whose rows these are, see `fairstream.data.identities`. `kept` is an Arrow table of columns
-    that are carried along to an output, see `keep` of `open_source`.
+    Parameters
+    ----------
+    X : array or sparse matrix (n, d)
+        The features.
+    groups : dict of str to GroupColumn
+        The encoded labels of every attribute, see `encode_groups`.
+    target : array (n,), optional
+        What is to be predicted.
+    weights : array (n,), optional
+        A weight for every row.
+    ids : array (n,), optional
+        Whose rows these are, see `ids` of `FairSubspace.embed`.
+    kept : Arrow table, optional
+        Columns that are carried along to an output, see `keep` of `open_source`.
+
+    Examples
+    --------
+    >>> from fairstream import encode_groups
+    >>> Block(np.eye(3), encode_groups({"sex": ["f", "m", "f"]}, 3)).n_rows
+    3
     """
 
     X: Matrix
@@ -52,7 +70,15 @@ class Block:
 
 @runtime_checkable
 class BlockSource(Protocol):
-    """A re-iterable origin of blocks. Every iteration starts again at the first row."""
+    """A re-iterable origin of blocks. Every iteration starts again at the first row.
+
+    Examples
+    --------
+    >>> from fairstream import open_source
+    >>> source = open_source(np.ones((5, 3)), block_size=2)
+    >>> isinstance(source, BlockSource), [block.n_rows for block in source]
+    (True, [2, 2, 1])
+    """
 
     @property
     def n_features(self) -> int:

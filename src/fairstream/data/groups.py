@@ -25,8 +25,19 @@ UNKNOWN = -1
 class GroupColumn:
     """One attribute of a block: a small integer per row, and what the integers stand for.
 
-    `codes[i]` indexes `labels`; `UNKNOWN` (-1) marks a row whose group is not known. Such a row is the
-    paper's (*, x): it counts for the total covariance and for no group.
+    Parameters
+    ----------
+    codes : array (n,) of int
+        For every row the place of its label in `labels`; `UNKNOWN` (-1) if its group is not known. Such a
+        row counts for the total covariance and for no group.
+    labels : tuple
+        What the codes stand for.
+
+    Examples
+    --------
+    >>> column = GroupColumn(np.array([0, 1, 0, -1]), ("f", "m"))
+    >>> column.counts(), column.decode().tolist()
+    ({'f': 2, 'm': 1}, ['f', 'm', 'f', None])
     """
 
     codes: NDArray[np.intp]

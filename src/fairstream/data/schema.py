@@ -39,7 +39,7 @@ class Schema:
         return cls(source.feature_names, getattr(source, "encoding", None))
 
     def filled(self, other: Schema) -> Schema:
-        """Return this schema, with what it lacks taken from another."""
+        """Return this schema, with what it lacks taken from `other`."""
         names = other.feature_names if self.feature_names is None else self.feature_names
         return Schema(names, other.encoding if self.encoding is None else self.encoding)
 

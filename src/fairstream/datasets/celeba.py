@@ -28,8 +28,16 @@ _PLACES = (".", "Anno", "Eval", "Img")
 class CelebASelection:
     """Some images of CelebA: where they are stored, and their groups, in the same order.
 
-    `images` is the folder or the zip archive; `members[i]` is the file name below that folder, or the
-    member name in that archive, of the image `names[i]`.
+    Parameters
+    ----------
+    names : tuple of str
+        The images.
+    groups : dict of str to GroupColumn
+        Their groups, by attribute.
+    images : path
+        The folder or the zip archive that holds them.
+    members : tuple of str
+        Of every image the file name below that folder, or the member name in that archive.
     """
 
     names: tuple[str, ...]

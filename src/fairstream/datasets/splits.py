@@ -26,7 +26,19 @@ ADULT_TRAINING_ROWS = 32_561
 
 
 class PaperSplit(NamedTuple):
-    """One split: features standardised by the training part, labels and groups as 0 and 1."""
+    """One split: features standardised by the training part, labels and groups as 0 and 1.
+
+    Parameters
+    ----------
+    X_train, X_test : array (n, d)
+        Features of the two parts.
+    y_train, y_test : array (n,)
+        The target.
+    groups_train, groups_test : array (n,)
+        The sensitive attribute.
+    feature_names : tuple of str
+        The columns of X.
+    """
 
     X_train: NDArray[np.float64]
     y_train: NDArray[np.int64]

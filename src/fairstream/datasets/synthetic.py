@@ -52,8 +52,10 @@ class SyntheticStream(TwoGroups):
         `late_row`, independent groups from there on.
     late_row : int
         First row of group 1 in order "group_late".
-    n_rows, block_size : int
-        Length of the stream (None: endless) and rows per block when iterated.
+    n_rows : int or None
+        Length of the stream; None: endless.
+    block_size : int
+        Rows per block when iterated.
     seed : int
         Which rows are drawn. Two streams that differ in the seed alone are fresh draws of one distribution.
     dtype : numpy dtype
@@ -89,7 +91,7 @@ class SyntheticStream(TwoGroups):
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
 
     def fresh(self, seed: int) -> SyntheticStream:
-        """Return another draw of the same distribution."""
+        """Return another draw of the same distribution, with another `seed`."""
         return replace(self, seed=seed)
 
     def sample(self, n: int, *, start: int = 0) -> tuple[FloatArray, NDArray[np.intp]]:
@@ -219,6 +221,15 @@ def synthetic_stream(
 
 def benchmark_stream(decay: float = 0.5, *, random_state: int = 0, **stream: Any) -> SyntheticStream:
     """Return the problem on which the solvers are compared: d = 200, p = 0.2, eigenvalues j ** -decay.
+
+    Parameters
+    ----------
+    decay : float
+        How fast the eigenvalues fall.
+    random_state : int
+        Which problem is drawn.
+    **stream
+        Other options of `synthetic_stream`.
 
     Examples
     --------

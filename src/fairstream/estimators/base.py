@@ -80,6 +80,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         Parameters
         ----------
         X : array, frame, tensor or sparse matrix (n, d)
+            The rows, finite numbers.
         y : array (n,), optional
             A target to keep with `keep_target`: numbers or booleans, or two classes. Otherwise ignored.
         sensitive_features : list, array, Series, frame or dict

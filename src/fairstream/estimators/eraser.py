@@ -107,14 +107,14 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def transform(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
-        """Return X, n x d, without its unfair part; parameters and kind as in `erase`."""
+        """Return X, n x d, without its unfair part; X, `axis`, `ids` and what is returned as in `erase`."""
         check_is_fitted(self)
         given, noise = self._given(X, axis), self._noise(X, ids)
         rows = self.subspace_.erase(self._checked(given.rows), **noise)
         return rows if self._wraps_output() else given.back(rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Return the names of the columns that come out: those that went in, without the sensitive ones."""
+        """Return the names of the columns that come out: `input_features` without the sensitive ones."""
         if input_features is not None:
             named = self.sensitive_columns
             apart = [] if named is None else column_names(named, "sensitive_columns")

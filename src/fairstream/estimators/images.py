@@ -41,7 +41,8 @@ class FairImagePCA(FairStreamingPCA):
         "separate" is the paper's: a model per channel. "joint" makes one model of all channels as one long
         vector, the same as `FairStreamingPCA`, and ignores `n_channels`.
     n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, \
-    sensitive_columns, intersections, min_group_size, random_state
+    sensitive_columns, intersections, min_group_size, screen, guard, keep_target, guard_seed, sample, \
+    whiten, dither, dither_key, random_state
         Of every channel's `FairStreamingPCA`.
 
     Attributes

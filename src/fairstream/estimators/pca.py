@@ -220,7 +220,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         return Z if self._wraps_output() else given.back(Z, self.get_feature_names_out())
 
     def inverse_transform(self, Z: Any, *, axis: int | None = None) -> Any:
-        """Return the rows, n x d, that fair coordinates stand for, as the kind that Z is."""
+        """Return the rows, n x d, that fair coordinates stand for; kind of Z and `axis` as in `transform`."""
         check_is_fitted(self)
         return self.subspace_.reconstruct(Z, axis=axis)
 

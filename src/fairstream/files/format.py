@@ -126,6 +126,15 @@ def load(path: PathLike) -> Any:
     -----
     Takes about the file's size of memory: the arrays of the object are the bytes that were read. Names and
     labels take about 100 bytes each.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fairstream import GroupMoments
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     GroupMoments(3).save(f"{folder}/empty.moments")
+    ...     load(f"{folder}/empty.moments").n_features
+    3
     """
     return build(path, *read_file(path))
 

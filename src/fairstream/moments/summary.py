@@ -71,7 +71,7 @@ class GroupMoments(Storable):
     Notes
     -----
     Rows whose group is unknown (None, NaN, NA) count for the total mean and covariance and for no group: the
-    paper's (*, x). Second moments are taken about the total mean, as the paper's are for centred data.
+    paper's ``(*, x)``. Second moments are taken about the total mean, as the paper's are for centred data.
 
     Examples
     --------
@@ -412,11 +412,11 @@ class GroupMoments(Storable):
         return {a: {label: self.count(a, label) for label in labels} for a, labels in self.groups.items()}
 
     def count(self, attribute: str, group: Hashable) -> int | float:
-        """Rows (or sum of weights) of one group."""
+        """Rows (or sum of weights) of one group of an attribute."""
         return _count(self._weights[self._index.slot(attribute, group)])
 
     def mean(self, attribute: str | None = None, group: Hashable = None) -> FloatArray:
-        """Return the mean of all rows, or of one group."""
+        """Return the mean of all rows, or of one group of an attribute."""
         slot = 0 if attribute is None else self._index.slot(attribute, group)
         return self._means[slot].copy()
 
@@ -435,7 +435,7 @@ class GroupMoments(Storable):
         return self._pooled_mean(inside) - self._pooled_mean(outside)
 
     def second_moment_gap(self, attribute: str, group: Hashable) -> SymmetricOperator:
-        """Return S: second moment of the group less that of the others, both about the total mean."""
+        """Return S of an attribute: second moment of a group less that of others, about the total mean."""
         return self._difference(attribute, group, self._means[0], self._means[0])
 
     def covariance_gap(self, attribute: str, group: Hashable) -> SymmetricOperator:

@@ -308,7 +308,7 @@ class FairPowerMethod:
         return dict(self._moved)
 
     def subspace(self, feature_names: tuple[str, ...] | None = None) -> FairSubspace:
-        """Return what is known so far as a frozen `FairSubspace`; raises while there are no components."""
+        """Return a frozen `FairSubspace`, with `feature_names` if given; raises before there is one."""
         components = self.components
         schema = self.schema if feature_names is None else replace(self.schema, feature_names=feature_names)
         sample = self.n_rows / max(self.n_rows - 1, 1)  # from divisor n to n - 1, which FairSubspace has
@@ -330,9 +330,10 @@ class FairPowerMethod:
     def update(self, X: Matrix, groups: object = None, *, sample_weight: object = None) -> FairPowerMethod:
         """Take in the next rows of the stream, any number of them; return self.
 
-        X is n x d, dense or sparse, of any real type; `groups` is anything `encode_groups` takes. Groups may
-        be left out in the second phase (and with constraint "none"). Rejected rows leave the state as it was,
-        and so does an update that Ctrl-C or a lack of memory breaks off.
+        X is n x d, dense or sparse, of any real type; `groups` is anything `encode_groups` takes, and
+        `sample_weight` is refused. Groups may be left out in the second phase (and with constraint "none").
+        Rejected rows leave the state as it was, and so does an update that Ctrl-C or a lack of memory breaks
+        off.
         """
         if sample_weight is not None:
             raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
@@ -401,6 +402,8 @@ class FairPowerMethod:
 
     def fit_full(self, X: Any, groups: object = None) -> FairPowerMethod:
         """Run all planned steps, each over the whole of an array or a re-readable source; return self.
+
+        `groups` as in `update`; a source brings its own.
 
         Examples
         --------
@@ -624,7 +627,7 @@ class FairPowerMethod:
             self._P = None  # zeros need not travel
 
     def partial_sums(self, blocks: Iterable[Block]) -> PartialSums:
-        """Return the sums over some rows of the open step; nothing changes here."""
+        """Return the sums over some `blocks` of the open step; nothing changes here."""
         work = self.copy()
         ledger, tallies = work._ledger, work._tallies()
         ledger.open_counts[:], ledger.open_sums[:], ledger.open_squares = 0, 0.0, 0.0
@@ -637,7 +640,7 @@ class FairPowerMethod:
         return PartialSums(ledger.open_counts, ledger.open_sums, ledger.open_squares, products, work._inside)
 
     def add_partial(self, part: PartialSums) -> None:
-        """Add sums that `partial_sums` returned for the open step."""
+        """Add a `part` of the open step that `partial_sums` returned."""
         ledger = self._ledger
         _, products = self._open_products(self._tallies())
         products += part.products

@@ -78,8 +78,10 @@ def embed_source(
     Parameters
     ----------
     model : FairSubspace or ChannelSubspaces
+        What embeds the rows.
     source : BlockSource
-        If it was opened with `keep`, those columns are written before the coordinates.
+        The rows, opened with `open_like`. If it was opened with `keep`, those columns are written before the
+        coordinates.
     path : path
         Ends in .parquet, .arrow, .feather, .csv (these need the `tables` extra), .npy or .zarr (the `stores`
         extra); appears only when complete. Must not be, or lie within, what the source was opened from.
@@ -89,6 +91,19 @@ def embed_source(
         Make `path` a folder of files with so many rows each, "part-00000.parquet" and so on.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block.
+
+    Returns
+    -------
+    int
+        Number of rows written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     embed_source(model, open_like(model, np.ones((5, 3))), f"{folder}/embedded.npy")
+    5
     """
     names = [f"component_{j}" for j in range(model.n_components)]
     _warn_of_kept_attributes(model, source)
@@ -105,7 +120,18 @@ def erase_source(
     part_rows: int | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Write all rows of a source without their unfair part to a file; parameters as in `embed_source`."""
+    """Write all rows of a source without their unfair part to a file; return how many rows.
+
+    Parameters are as in `embed_source`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     erase_source(model, open_like(model, np.ones((5, 3))), f"{folder}/erased.npy")
+    5
+    """
     names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]
     _warn_of_kept_attributes(model, source)
     return _write(model, model.erase, dither, key, source, path, names, part_rows, progress)

@@ -171,6 +171,7 @@ def collect_moments(
     Parameters
     ----------
     source : BlockSource, or anything that `open_source` opens without options
+        The rows.
     rank : int, optional
         As in `GroupMoments`.
     dtype : {float64, float32}, optional

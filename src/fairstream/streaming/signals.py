@@ -12,8 +12,10 @@ from types import FrameType
 class FitInterrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM came during a fit, and a checkpoint was written.
 
-    Attributes
+    Parameters
     ----------
+    message : str
+        What happened, and where the checkpoint is.
     signal_number : int
         Which signal it was: 2 for Ctrl-C, 15 for SIGTERM.
     """

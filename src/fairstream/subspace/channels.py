@@ -173,7 +173,7 @@ class ChannelSubspaces(Storable):
         return self.channels[0].ids
 
     def residual_mean_gaps(self) -> tuple[dict[str, float], ...]:
-        """Return |V'f| / |f| of each channel: what is left of the gap f between group means, per attribute.
+        """Return what is left in each channel of the gap f between group means, ``|V'f| / |f|``.
 
         The largest of an attribute's comparisons, from the group means that the fit saw. Zero to rounding
         if means were nulled; the power method on a stream nulls those of its first phase only. Attributes
@@ -226,7 +226,7 @@ class ChannelSubspaces(Storable):
         )
 
     def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
-        """Return the rows, n x d, that the coordinates stand for, as the kind that Z is."""
+        """Return the rows, n x d, that the coordinates stand for; kind of Z and `axis` as in `embed`."""
         given = Given(Z, axis)
         coordinates = np.asarray(checked_matrix(given.rows, self.n_components, name="Z", sparse=False))
         check_finite(coordinates, "Z")
@@ -303,7 +303,7 @@ class ChannelSubspaces(Storable):
         return ChannelSubspaces([channel.publishable() for channel in self.channels])
 
     def save(self, path: PathLike) -> None:
-        """Write what is `publishable` to a file that `fairstream.load` reads back, whole or not at all."""
+        """Write what is `publishable` to `path`, whole or not at all; `fairstream.load` reads it back."""
         warn_of_few_rows(self.n_rows, self.parameters.get("min_group_size", MIN_GROUP_SIZE))
         super().save(path)
 

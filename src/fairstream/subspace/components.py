@@ -166,10 +166,25 @@ def solve(
 ) -> FairSubspace:
     """Return the fair subspace that one summary holds for these choices; no pass over data.
 
-    Parameters are those of `unfair_basis` and `fair_components`, and the other fields of `Choices`. What
-    n_unfair="auto" came to is in the `parameters` of the result. Groups of
-    fewer rows than `min_group_size` are compared, with a `FairstreamWarning`, and a file of the result leaves
-    their means out.
+    Groups of fewer rows than `min_group_size` are compared, with a `FairstreamWarning`, and a file of the
+    result leaves their means out.
+
+    Parameters
+    ----------
+    moments : GroupMoments
+        What one pass left.
+    n_components, n_unfair, constraint, directions
+        As in `FairStreamingPCA`. What n_unfair="auto" came to is in the `parameters` of the result.
+    feature_names : tuple of str, optional
+        Names of the features, if the moments have none.
+    **others
+        `screen`, `guard`, `keep_target`, `guard_seed`, `whiten`, `dither`, `ids`, `min_group_size`, as in
+        `FairStreamingPCA`. A guard needs moments with a sample.
+
+    Returns
+    -------
+    FairSubspace
+        Frozen: it does not move when the moments learn more.
 
     Examples
     --------

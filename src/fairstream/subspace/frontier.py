@@ -24,8 +24,26 @@ NOTABLE_RISE = 0.05  # of the gap at the smallest m: smaller rises are an effect
 class FrontierPoint:
     """What nulling m directions keeps and leaves.
 
-    Gaps are spectral norms in the embedding, the largest over an attribute's comparisons: |V'f| and
-    |V'(Sigma_in - Sigma_out)V|.
+    Parameters
+    ----------
+    n_unfair : int
+        m, directions of each second-moment gap that are nulled.
+    n_screened : int
+        Features that no component may use.
+    n_removed : int
+        Directions that are gone in all.
+    explained_variance_ratio : float
+        Share of the variance that the components keep.
+    mean_gap : dict of str to float
+        By attribute, what is left of the gap f between group means: the norm of V'f, the largest of its
+        comparisons.
+    covariance_gap : dict of str to float
+        The same of the covariances: the spectral norm of V'(Sigma_in - Sigma_out)V.
+
+    Examples
+    --------
+    >>> FrontierPoint(1, 0, 2, 0.75, {"sex": 0.0}, {"sex": 0.5}).to_dict()["n_removed"]
+    2
     """
 
     n_unfair: int
@@ -42,6 +60,11 @@ class FrontierPoint:
 
 class Frontier(list[FrontierPoint]):
     """The points of a frontier, in order: a list that can also be a table or a figure.
+
+    Parameters
+    ----------
+    iterable : iterable of FrontierPoint
+        The points.
 
     Examples
     --------

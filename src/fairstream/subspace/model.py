@@ -223,7 +223,7 @@ class FairSubspace(Storable):
         return given.back(self._embedded(given.rows, dither, key, ids), self.component_names)
 
     def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
-        """Return the rows Z V' + mean, n x d, that the coordinates stand for, as the kind that Z is."""
+        """Return the rows Z V' + mean, n x d, that coordinates stand for; Z and `axis` as in `embed`."""
         given = Given(Z, axis)
         names = self.feature_names or [f"feature_{j}" for j in range(self.n_features)]
         return given.back(self._reconstructed(given.rows), names)
@@ -369,7 +369,7 @@ class FairSubspace(Storable):
         return size
 
     def save(self, path: PathLike) -> None:
-        """Write what is `publishable` to a file that `fairstream.load` reads back, whole or not at all."""
+        """Write what is `publishable` to `path`, whole or not at all; `fairstream.load` reads it back."""
         warn_of_few_rows(self.n_rows, self._min_group_size)
         super().save(path)
 

@@ -108,7 +108,15 @@ class PafoPlan:
 
 
 class PafoGap(NamedTuple):
-    """How far a learner's V is from the best fair one."""
+    """How far a learner's V is from the best fair one.
+
+    Parameters
+    ----------
+    optimality : float
+        Variance that it loses against the best fair V.
+    fairness : float
+        How far it reaches into the unfair subspace.
+    """
 
     optimality: float
     fairness: float

@@ -45,9 +45,22 @@ CHANCE_AUC = 0.5
 class ProbeResult:
     """How well one kind of probe recovers an attribute.
 
-    `auc` is one-versus-rest, averaged over the groups if there are more than two. `chance` is the balanced
-    accuracy of guessing (one over the number of groups); `base_rate` the share of the largest group.
-    `p_value` is one-sided, for "the AUC is no better than chance".
+    Parameters
+    ----------
+    probe : str
+        Which kind.
+    auc : Estimate
+        One-versus-rest, averaged over the groups if there are more than two.
+    balanced_accuracy : Estimate
+        Mean over the groups of the share that is recognised.
+    chance : float
+        The balanced accuracy of guessing: one over the number of groups.
+    base_rate : float
+        The share of the largest group.
+    p_value : float
+        One-sided, for "the AUC is no better than chance".
+    n_rows, n_folds : int
+        Rows that were scored, and parts of the cross-validation.
     """
 
     probe: str
@@ -147,7 +160,14 @@ def _controller() -> ThreadpoolController:
 def run_probes(
     Z: ArrayLike, groups: ArrayLike, kinds: Iterable[str] | None = None, **options: Any
 ) -> tuple[ProbeResult, ...]:
-    """Run several kinds of probe on one embedding; all of them if `kinds` is None.
+    """Run several kinds of probe on one embedding.
+
+    Parameters
+    ----------
+    Z, groups, **options
+        As in `probe`.
+    kinds : iterable of str, optional
+        The kinds of probe; None: all of them.
 
     Examples
     --------

@@ -33,7 +33,7 @@ def learned_on_cluster(
     Exact moments equal those of a single-process fit to rounding. A sketch depends on how the data is cut,
     but, as everything here, not on the number of workers. A worker that dies is replaced or its work done by
     others, with the same result. A worker holds one block and a few summaries, O(block + d rank).
-    docs/scaling.md has the rest.
+    docs/howto/scaling.md has the rest.
     """
     check_installed()
     sources = opened(source)
