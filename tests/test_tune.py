@@ -170,3 +170,13 @@ def test_recovered_variance_is_what_a_linear_map_recovers():
     assert judge.recovered_variance(found, dither) == pytest.approx(told, abs=0.01)
     plain = found.explained_variance_ratio.sum() / (1 + dither**2)
     assert told > plain + 0.01  # the control: correlated features are told too
+
+
+def test_settings_that_leave_too_few_features_are_skipped():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 2_000)
+    X = rng.normal(size=(2_000, 4))
+    X[:, 0] += group
+    asked = [{"constraint": "mean", "screen": 3}, {"constraint": "mean", "screen": 4}, {"constraint": "mean"}]
+    found = tune(X, group, limit=0.7, n_components=2, attack="standard", searched=asked, dithers=(0.0,))
+    assert {candidate.screen for candidate in found.candidates} == {0}

@@ -65,7 +65,8 @@ class Block:
             None if values is None else np.asarray(values)[rows]
             for values in (self.target, self.weights, self.ids)
         )
-        return Block(self.X[rows], take_rows(self.groups, rows), target, weights, ids)
+        kept = None if self.kept is None else self.kept.take(np.arange(self.n_rows)[rows])
+        return Block(self.X[rows], take_rows(self.groups, rows), target, weights, ids, kept)
 
 
 @runtime_checkable

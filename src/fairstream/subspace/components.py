@@ -121,7 +121,7 @@ def _check_room(n_components: int, removed: int, n_features: int, shares: str, w
     if 1 <= n_components <= room:
         return
     if removed == 0 or n_components < 1 <= room:
-        raise ValueError(
+        raise NoRoomError(
             f"n_components={n_components} with n_features={n_features}: give a whole number from 1 to {room}"
         )
     if room < 1:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.schema import Schema
+from fairstream.errors import NoRoomError
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Screen
@@ -81,7 +82,7 @@ def screened_features(moments: GroupMoments, screen: Screen) -> NDArray[np.intp]
         np.concatenate([every[:0], *(every[columns] for columns in chosen)])
     )
     if len(features) == moments.n_features:
-        raise ValueError(f"screen={screen!r} leaves out all {moments.n_features} features: ask for less")
+        raise NoRoomError(f"screen={screen!r} leaves out all {moments.n_features} features: ask for less")
     return features
 
 
