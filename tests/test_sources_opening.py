@@ -94,6 +94,23 @@ def test_a_missing_package_names_its_extra(tmp_path, package, data, extra):
     assert f"fairstream[{extra}]" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("package", "place", "extra"),
+    [
+        ("fsspec.core", "memory://a.csv", "remote"),
+        ("adbc_driver_sqlite", "sqlite:///a.db", "sql"),
+        ("adbc_driver_postgresql", "postgresql://host/database", "sql"),
+        ("duckdb", "duckdb:///a.db", "sql"),
+    ],
+)
+def test_a_missing_driver_names_its_extra(monkeypatch, package, place, extra):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setitem(sys.modules, package, None)
+    options = {"query": "SELECT 1"} if extra == "sql" else {}
+    with pytest.raises(ImportError, match=rf"reading .* needs .*fairstream\[{extra}\]"):
+        open_source(place, **options)
+
+
 @pytest.mark.slow
 def test_sources_need_no_extra_for_arrays():
     extras = ["pyarrow", "pandas", "polars", "h5py", "zarr", "PIL", "simplejpeg"]
