@@ -143,6 +143,7 @@ html_theme_options = {
     "navbar_align": "left",
     "back_to_top_button": True,
 }
+html_context = {"default_mode": "auto"}  # as the system has it, light or dark
 html_sidebars = {"index": []}
 
 

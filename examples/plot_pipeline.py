@@ -34,7 +34,7 @@ scale = ColumnTransformer(
 ).set_output(transform="pandas")
 fair = FairStreamingPCA(n_components=3, constraint="mean", sensitive_columns=["sex"])
 pipeline = make_pipeline(scale, fair, LogisticRegression())
-pipeline.fit(people, rich)
+fitted = pipeline.fit(people, rich)
 
 # %%
 # Which number of components predicts best? And what does the constraint cost? Both are parameters of the search.
