@@ -395,11 +395,12 @@ def threads(quick: bool) -> Ratios:
     for name, work in paths.items():
         work()
         times = []
-        for _ in range(3 if quick else 9):
+        for _ in range(3 if quick else 5):
             ours = seconds(work)
             with threads_of_blas():
                 times.append(seconds(work) / ours)
-        answer.append(Ratio(f"{name}: time with threads of BLAS over threads of our own", times))
+        note = f"{blas_threads()} threads; load of the machine {os.getloadavg()[0]:.0f}"
+        answer.append(Ratio(f"{name}: time with threads of BLAS over threads of our own", times, note=note))
     return answer
 
 
