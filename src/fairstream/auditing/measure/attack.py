@@ -108,7 +108,7 @@ def attack(
     scored, fitted = np.searchsorted(present, labels), np.searchsorted(present, fit_labels)
     most_rows = STANDARD_ROWS if strength == "standard" else None
     if fit is None:
-        kept = StratifiedKFold(_n_folds(len(scored), most_rows), shuffle=True, random_state=seed)
+        kept = StratifiedKFold(folds_needed(len(scored), most_rows), shuffle=True, random_state=seed)
         parts = list(kept.split(scored_Z, scored))
     else:
         parts = [(np.arange(len(fitted)), np.arange(len(scored)))]
@@ -317,7 +317,7 @@ def _mean_auc(scores: Sequence[FloatArray], codes: Sequence[Codes]) -> float:
     return float(np.mean([auc_influence(s, c)[0] for s, c in zip(scores, codes, strict=True)]))
 
 
-def _n_folds(n_rows: int, most_rows: int | None) -> int:
+def folds_needed(n_rows: int, most_rows: int | None) -> int:
     """Return the smallest number of folds that leaves an attacker as many rows as it may have."""
     if most_rows is None:
         return N_FOLDS

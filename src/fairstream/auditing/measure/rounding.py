@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold
 
+from fairstream.auditing.measure.attack import folds_needed
 from fairstream.auditing.measure.attackers import FOREST
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
 from fairstream.auditing.measure.probes import one_thread
@@ -32,7 +33,6 @@ TINY = 1e-9
 REACH = 10 * NOISE  # noise terms differ by less
 FEW = 0.01  # share of rows that noise may reorder without an AUC falling by 0.02
 MOST_ROWS = 8_000
-N_FOLDS = 5
 
 
 def rounding_leak(
@@ -91,12 +91,14 @@ def _forest(
     fit_rows, fit_labels = (rows, labels) if fit is None else _known(*fit)
     folds: list[tuple[Any, Any]] = [(np.arange(len(fit_rows)), slice(None))]
     if fit is None:
-        folds = list(StratifiedKFold(N_FOLDS, shuffle=True, random_state=seed).split(rows, labels))
+        n_folds = folds_needed(len(rows), MOST_ROWS)
+        folds = list(StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(rows, labels))
     rng = np.random.default_rng(seed)
     parts = []
     for used, scored in folds:
         drawn = rng.permutation(used)[:MOST_ROWS]
-        odds = FOREST.log_odds(fit_rows[drawn], fit_labels[drawn], rows[scored], seed)
+        # As many trees as a trial has: two forests are compared, not a leak measured.
+        odds = FOREST.log_odds(fit_rows[drawn], fit_labels[drawn], rows[scored], seed, trial=True)
         parts.append(auc_influence(odds, labels[scored]))
     return parts
 
