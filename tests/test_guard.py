@@ -85,7 +85,7 @@ def test_several_attributes_with_several_groups_are_hidden_together():
     rng = np.random.default_rng(2)
     race = rng.integers(0, 3, N)
     X[:, 1] = np.where(race == 2, 2.5 * rng.choice([-1.0, 1.0], N), X[:, 1])
-    V = guarded(X, group, race, strength=3.0, steps=120).components
+    V = guarded(X, group, race, strength=3.0, steps=200, rows=3_000).components
     assert leak(V, X, group) < 0.68
     assert leak(V, X, (race == 2).astype(int)) < 0.68
     assert leak(guarded(X, group, strength=3.0).components, X, (race == 2).astype(int)) > 0.75  # the control
@@ -137,3 +137,18 @@ def test_progress_is_reported_and_convergence_is_told():
     assert seen == [(step, 120) for step in range(1, 121)]
     assert found.converged
     assert not guarded(X, group, steps=4).converged
+
+
+def test_a_guard_does_not_take_variance_that_one_row_carries():
+    rng = np.random.default_rng(3)
+    group = rng.integers(0, 2, 4000)
+    X = rng.normal(size=(4000, 5)) * [1.2, 1.1, 1.0, 0.9, 0.9]
+    X[group == 1, 0] = 1.2 * rng.choice([-1.0, 1.0], (group == 1).sum())
+    X[:, 4] = 0
+    X[17, 4] = np.sqrt(4000) * 1.05  # as a rare indicator that was scaled to unit variance
+    moments = GroupMoments(5, sample=4000)
+    moments.update(X, group)
+    plain = solve(moments, 3, constraint="none")
+    kept = solve(moments, 3, constraint="none", guard=2.0)
+    assert np.abs(plain.components[:, 4]).max() > 0.9  # plain PCA does take it
+    assert np.abs(kept.components[:, 4]).max() < 0.3

@@ -5,9 +5,10 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from fairstream import FairstreamWarning, GroupMoments
+from fairstream import FairstreamWarning, GroupMoments, solve
 from fairstream.auditing.tuning import tune
 from fairstream.auditing.tuning.division import divided, row_places
+from fairstream.auditing.tuning.judge import Judge
 
 KEY = b"a secret of more than sixteen bytes"
 QUICK = {"attack": "standard", "dithers": (0.0, 0.3, 0.8), "n_components": 3}
@@ -141,3 +142,31 @@ def test_wishes_that_mean_nothing_are_refused(wishes, message):
     X, group, _ = people(100)
     with pytest.raises(ValueError, match=message):
         tune(X, group, **wishes)
+
+
+def test_mean_and_covariance_are_those_of_all_rows_and_groups_those_of_the_fitting_rows():
+    X, groups, _ = people(2_000)
+    X[:, -1] = 0
+    rare = int(np.flatnonzero(row_places(0, len(X)) != 0)[0])
+    X[rare, -1] = 100.0  # a value that no fitting row has
+    division = divided(X, groups, None, 5_000)
+    np.testing.assert_allclose(division.moments.covariance().to_dense(), np.cov(X.T, bias=True), atol=1e-8)
+    counts = division.moments.group_counts["sensitive_feature_0"]
+    assert sum(counts.values()) == (row_places(0, len(X)) == 0).sum()
+
+
+def test_recovered_variance_is_what_a_linear_map_recovers():
+    X, groups, _ = people(3_000)
+    X = X @ (np.eye(8) + np.random.default_rng(1).normal(size=(8, 8)))  # features that tell of each other
+    division = divided(X, groups, None, 5_000)
+    judge = Judge(division, confidence=0.95, seed=0)
+    found = solve(division.moments, 2, constraint="all", n_unfair=1)
+    dither = 0.3
+    Z = (X - X.mean(axis=0)) @ found.components.T
+    Z = Z + dither * Z.std(axis=0) * np.random.default_rng(0).normal(size=Z.shape)
+    design = np.column_stack([np.ones(len(Z)), Z])
+    left = X - design @ np.linalg.lstsq(design, X, rcond=None)[0]
+    told = 1 - left.var(axis=0).sum() / X.var(axis=0).sum()
+    assert judge.recovered_variance(found, dither) == pytest.approx(told, abs=0.01)
+    plain = found.explained_variance_ratio.sum() / (1 + dither**2)
+    assert told > plain + 0.01  # the control: correlated features are told too

@@ -2,6 +2,9 @@
 
 Rows are divided by a hash of their number, not of their values: equal rows come into different parts, as
 attackers know rows equal to those they attack. Keeping them together would understate what leaks.
+
+Groups and targets are learned from the fitting rows alone. Mean and covariance are those of all rows, without
+their groups: a rare value that only some parts have would otherwise take a component of its own.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.auditing.rows import open_rows
-from fairstream.data.blocks import Block, BlockSource, take_rows
+from fairstream.data.blocks import Block, take_rows
 from fairstream.data.fingerprints import scrambled
+from fairstream.data.groups import UNKNOWN, GroupColumn, Groups
 from fairstream.data.schema import Schema
 from fairstream.estimators.learner import working_dtype
 from fairstream.estimators.pca import FairStreamingPCA
@@ -69,21 +73,22 @@ def divided(data: Any, sensitive_features: Any, y: Any, sample: int) -> Division
     numbers, start = _TargetNumbers(), 0
     for block in source:
         place, start = row_places(start, block.n_rows), start + block.n_rows
+        if moments is None:
+            moments = GroupMoments(source.n_features, None, working_dtype(block.X.dtype), sample=sample)
         for name, part in _parts_of(block, place):
             target = numbers(part.target)
-            if name != "fit":
+            if name == "fit":
+                moments.update(part.X, dict(part.groups), target=target)
+            else:
                 parts[name].update(part.X, part.groups, None, target)
-                continue
-            if moments is None:
-                moments = GroupMoments(source.n_features, None, working_dtype(block.X.dtype), sample=sample)
-            moments.update(part.X, dict(part.groups), target=target)
+                moments.update(part.X, _unknown(part.groups), target=target)
     if moments is None:
         raise ValueError("the data has no rows: nothing to tune")
     moments.schema = Schema.of(source)
     assert moments.sample is not None
     rows = {name: part.rows() for name, part in parts.items()} | {"fit": moments.sample.rows()}
     held = sum(float(part.weights.sum()) for part in rows.values())
-    return Division(moments, rows, held >= _row_count(source, moments, rows))
+    return Division(moments, rows, held >= moments.n_rows)
 
 
 def row_places(first: int, n_rows: int) -> NDArray[np.intp]:
@@ -125,9 +130,9 @@ def _parts_of(block: Block, place: NDArray[np.intp]) -> Iterator[tuple[str, Bloc
             yield name, Block(block.X[rows], take_rows(block.groups, rows), target)
 
 
-def _row_count(source: BlockSource, moments: GroupMoments, rows: Mapping[str, SampledRows]) -> float:
-    others = sum(part.weights.sum() for name, part in rows.items() if name != "fit")
-    return float(source.n_rows or moments.n_rows + others)
+def _unknown(groups: Groups) -> dict[str, GroupColumn]:
+    """Return the same attributes with no row's group known."""
+    return {name: replace(c, codes=np.full_like(c.codes, UNKNOWN)) for name, c in groups.items()}
 
 
 class _TargetNumbers:

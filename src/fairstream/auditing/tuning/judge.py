@@ -38,12 +38,25 @@ class Judge:
     def __init__(self, division: Division, *, confidence: float, seed: int, ids: bool = False) -> None:
         self._division = division.one_by_one() if ids else division
         self._seed, self._z = seed, float(ndtri(confidence))
+        self._covariance = division.moments.covariance()
         self._ids: dict[str, NDArray[np.intp] | None] = dict.fromkeys(self._division.parts)
         first = 0
         for name, part in self._division.parts.items() if ids else ():
             self._ids[name] = np.arange(first, first + len(part.weights))
             first += len(part.weights)
         self._key = secrets.token_bytes(32)  # of the dither that is judged; users have their own
+
+    def recovered_variance(self, subspace: FairSubspace, dither: float) -> float:
+        """Return the share of X's variance that a linear map recovers from the scores with this noise.
+
+        Scores of covariance L recover tr(Sigma V L^-1 V' Sigma): what V' X tells of all features, which is
+        more than the variance of the scores if V is no eigenspace. Noise of a share t of each deviation makes
+        the variances of uncorrelated scores 1 + t^2 times as large.
+        """
+        V, variances = subspace.components.T, subspace.explained_variance
+        images = self._covariance @ V.astype(np.float64)
+        told = np.einsum("ij,ij->j", images, images) / np.maximum(variances, np.finfo(np.float64).tiny)
+        return float(told.sum()) / (subspace.total_variance * (1 + dither**2))
 
     def judged(self, subspace: FairSubspace, dither: float) -> Candidate:
         """Return a candidate with its scores.
@@ -91,7 +104,7 @@ class Judge:
             guard=asked["guard"],
             keep_target=asked["keep_target"],
             dither=dither,
-            variance=recovered_variance(subspace, dither),
+            variance=self.recovered_variance(subspace, dither),
             leak=leak,
             leak_bound=bound,
             target=self._target_score(subspace, dither),
@@ -127,11 +140,3 @@ class Judge:
         model.fit(self._embedded(subspace, "fit", dither), fit.target, sample_weight=fit.weights)
         scores = model.predict_proba(self._embedded(subspace, "judge", dither))[:, 1]
         return float(roc_auc_score(rows.target == fit.target.max(), scores, sample_weight=rows.weights))
-
-
-def recovered_variance(subspace: FairSubspace, dither: float) -> float:
-    """Return the share of X's variance that a linear map recovers from the scores with this noise.
-
-    Uncorrelated scores with noise of a share t of each deviation have 1 + t^2 times the variance.
-    """
-    return float(subspace.explained_variance_ratio.sum()) / (1 + dither**2)

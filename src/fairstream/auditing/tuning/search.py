@@ -3,7 +3,8 @@
 A setting is a screen, a guard or a number of nulled directions, and a number of components. For each setting
 the search finds the least dither that keeps the attackers below the limit, by bisection, and skips what
 cannot keep more than the best so far. All families of attackers then attack the winner on the judging rows,
-and it gets more dither if they find more. Rows kept aside confirm it once.
+and it gets more dither if they find more; without a limit, the next best takes its place if they do. Rows
+kept aside confirm it once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from fairstream.auditing.measure.verdict import verdict
 from fairstream.auditing.tuning.candidates import Candidate, Tuned
 from fairstream.auditing.tuning.division import Division, divided
-from fairstream.auditing.tuning.judge import Judge, recovered_variance
+from fairstream.auditing.tuning.judge import Judge
 from fairstream.data.blocks import BlockSource
 from fairstream.errors import FairstreamWarning, NoRoomError
 from fairstream.estimators.learner import MomentsLearner
@@ -29,9 +30,10 @@ from fairstream.subspace.model import FairSubspace
 Announce = Callable[[str], object]
 
 SAMPLE_ROWS = 30_000  # of each group, to fit and attack with
-DITHERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8)
+DITHERS = (0.0, 0.05, *(j / 50 for j in range(5, 21)), 0.45, 0.5, 0.6, 0.8)  # steps of .02 from .1 to .4
 RECKONED = 0.2  # dither that guards reckon with before one is chosen
 SEARCHED: tuple[Mapping[str, Any], ...] = (
+    {"constraint": "none", "guard": 0.75},
     {"constraint": "none", "guard": 1.0},
     {"constraint": "none", "guard": 2.0},
     {"constraint": "none", "guard": 0.5},
@@ -115,7 +117,8 @@ def tune(
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
     judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed, ids=ids)
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
-    wishes = _Wishes(limit, keep, maximise, recovered_variance(plain, 0.0), tuple(dithers), attack, announce)
+    most = judge.recovered_variance(plain, 0.0)
+    wishes = _Wishes(limit, keep, maximise, most, tuple(dithers), attack, announce)
     found = _Search(division, judge, wishes, seed).run(settings)
     if not found:
         raise ValueError(f"no candidate leaves room for n_components={n_components}: lower it")
@@ -192,7 +195,9 @@ class _Search:
                 self._at_kept_variance(subspace)
             else:
                 self._below_limit(subspace)
-        if self._wishes.limit is not None:
+        if self._wishes.limit is None:
+            self._attack_the_best()
+        else:
             self._strengthen()
         return self._found
 
@@ -210,7 +215,7 @@ class _Search:
 
     def _at_kept_variance(self, subspace: FairSubspace) -> None:
         least = (self._wishes.keep or 0.0) * self._wishes.plain_variance
-        allowed = [d for d in self._wishes.dithers if recovered_variance(subspace, d) >= least]
+        allowed = [d for d in self._wishes.dithers if self._judge.recovered_variance(subspace, d) >= least]
         if allowed:
             self._add(subspace, self._judge.judged(subspace, allowed[-1]))
 
@@ -231,7 +236,16 @@ class _Search:
         number = self._wishes.best(self._found)
         if number is None or self._wishes.maximise != "variance":
             return True
-        return recovered_variance(subspace, dither) > self._found[number][0].variance
+        return self._judge.recovered_variance(subspace, dither) > self._found[number][0].variance
+
+    def _attack_the_best(self) -> None:
+        """Let all families attack the candidate that leaks least, until it is one that they have attacked."""
+        attacked: set[int] = set()
+        while (number := self._wishes.best(self._found)) is not None and number not in attacked:
+            candidate, subspace = self._found[number]
+            found = self._judge.attacked(subspace, candidate.dither, self._wishes.strength)
+            self._found[number] = replace(found, leak=max(found.leak, candidate.leak)), subspace
+            attacked.add(number)
 
     def _strengthen(self) -> None:
         """Let all families attack the winner; replace it by one with more dither until it withstands them."""
