@@ -599,9 +599,9 @@ def test_drafts_are_cleared_away_only_by_the_holder_of_the_lock(tmp_path):
 def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, monkeypatch, number):
     write = CheckpointFolder.write
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         signal.raise_signal(number)
-        return write(*arguments)
+        return write(*arguments, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(CheckpointFolder, "write", interrupted)

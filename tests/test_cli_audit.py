@@ -65,7 +65,7 @@ def test_two_models_of_one_name_are_refused(folder):
 def test_the_report_calls_the_model_by_the_name_it_is_given(folder):
     how = ["audit", folder / "fair.safetensors", folder / "unseen.parquet", *READING, *BRIEF]
     assert "\nfair: " in "\n" + run(*how).stdout
-    assert "\nthe fair one: " in "\n" + run(*how, "--name", "the fair one").stdout
+    assert "\nThe fair one: " in "\n" + run(*how, "--name", "the fair one").stdout
 
 
 def test_small_groups_are_left_out_as_asked(folder):

@@ -91,7 +91,7 @@ def test_ids_come_by_index_and_others_are_refused(people):
 def test_ids_or_a_key_file_without_dither_are_warned_of(people, tmp_path):
     X = people[[*"abcde"]]
     pca = FairStreamingPCA(2).fit(X, sensitive_features=people["sex"])
-    with pytest.warns(FairstreamWarning, match="^ids given, and the model adds no noise"):
+    with pytest.warns(FairstreamWarning, match="^ids given, but the model has no dither"):
         pca.transform(X, ids=people["person"])
     (tmp_path / "key").write_text(SECRET)
     pca.set_params(dither_key=tmp_path / "key")
@@ -280,7 +280,7 @@ def test_an_audit_warns_of_ids_that_no_model_uses():
     frame = _twins()
     X, sex = frame[[*"abcd"]], frame["sex"]
     pca = FairStreamingPCA(2, constraint="mean").fit(X, sensitive_features=sex)
-    with pytest.warns(FairstreamWarning, match="^ids given, and the model adds no noise"):
+    with pytest.warns(FairstreamWarning, match="^ids given, but the model has no dither"):
         audit(pca, X, sex, ids=frame["person"], **LINEAR)
 
 

@@ -87,7 +87,8 @@ def test_the_conda_recipe_asks_for_the_same_versions():
     asked = {name: re.findall(r"- (.+)", lines) for name, lines in section.items()}
     listed = {name: {one.replace(" ", "") for one in of} for name, of in asked.items()}
     assert listed["run"] == {*PROJECT["dependencies"], f"python{PROJECT['requires-python']}"}
-    names = {"matplotlib>": "matplotlib-base>", "torch>": "pytorch>"}  # as conda calls them
+    # As conda calls them:
+    names = {"matplotlib>": "matplotlib-base>", "torch>": "pytorch>", "duckdb>": "python-duckdb>"}
     bounds = {re.sub(r"\[.*\]", "", one) for one in FOR_USERS}
     for name, of_conda in names.items():
         bounds = {one.replace(name, of_conda) for one in bounds}

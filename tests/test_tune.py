@@ -167,9 +167,9 @@ def test_recovered_variance_is_what_a_linear_map_recovers():
     design = np.column_stack([np.ones(len(Z)), Z])
     left = X - design @ np.linalg.lstsq(design, X, rcond=None)[0]
     told = 1 - left.var(axis=0).sum() / X.var(axis=0).sum()
-    assert judge.recovered_variance(found, dither) == pytest.approx(told, abs=0.01)
+    assert judge.recovered_variance(found, dither) == pytest.approx(told, abs=0.03)
     plain = found.explained_variance_ratio.sum() / (1 + dither**2)
-    assert told > plain + 0.01  # the control: correlated features are told too
+    assert told > plain + 0.05  # the control: correlated features are told too
 
 
 def test_settings_that_leave_too_few_features_are_skipped():

@@ -113,7 +113,10 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         sample_weight: Any = None,
         ids: Any = None,
     ) -> Any:
-        """Learn from all rows of X and return what `transform` makes of them; parameters as in these two."""
+        """Learn from all rows of X and return what `transform` makes of them.
+
+        X, `y`, `sensitive_features` and `sample_weight` are as in `fit`, `ids` as in `transform`.
+        """
         self.fit(X, y, sensitive_features=sensitive_features, sample_weight=sample_weight)
         return self.transform(X, ids=ids)
 

@@ -42,7 +42,7 @@ class FairImagePCA(FairStreamingPCA):
         vector, the same as `FairStreamingPCA`, and ignores `n_channels`.
     n_unfair, constraint, directions, solver, rank, step_rows, power_steps, on_empty_group, \
     sensitive_columns, intersections, min_group_size, screen, guard, keep_target, guard_seed, sample, \
-    whiten, dither, dither_key, random_state
+    whiten, dither, dither_key, ids, random_state
         Of every channel's `FairStreamingPCA`.
 
     Attributes

@@ -100,6 +100,7 @@ def embed_source(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     embed_source(model, open_like(model, np.ones((5, 3))), f"{folder}/embedded.npy")
@@ -127,6 +128,7 @@ def erase_source(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> model = FairSubspace(np.eye(3)[:1], np.eye(3)[1:2], np.zeros(3), np.ones(1), 3.0, 10)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     erase_source(model, open_like(model, np.ones((5, 3))), f"{folder}/erased.npy")

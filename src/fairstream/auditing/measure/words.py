@@ -134,18 +134,22 @@ def _beside_pca(
 
 
 def _opening(name: str) -> str:
-    """Begin a sentence with a model's name: words get a capital letter, names of files stay as they are.
+    """Begin a sentence with a model's name: a phrase gets a capital letter, names stay as they are.
 
     Examples
     --------
-    >>> _opening("the paper's method"), _opening("model_v2"), _opening("PCA")
-    ("The paper's method", 'The embedding model_v2', 'PCA')
+    >>> _opening("the paper's method"), _opening("fair"), _opening("PCA")
+    ("The paper's method", 'The embedding fair', 'PCA')
     """
-    if name[:1].isupper():
-        return name
-    if all(word.replace("'", "").replace("-", "").isalpha() for word in name.split()):
-        return name[:1].upper() + name[1:]
-    return f"The embedding {name}"
+    label = _label(name)
+    return label if label[:1].isupper() else f"The embedding {name}"
+
+
+def _label(name: str) -> str:
+    """Return a model's name to stand before a colon: a phrase gets a capital letter."""
+    words = name.split()
+    is_phrase = len(words) > 1 and all(word.replace("'", "").replace("-", "").isalpha() for word in words)
+    return name[:1].upper() + name[1:] if is_phrase else name
 
 
 def _verdicts(model: ModelReport, limit: float) -> str:
@@ -154,14 +158,14 @@ def _verdicts(model: ModelReport, limit: float) -> str:
         names = [leak.attribute for leak in model.leaks if leak.verdict and leak.verdict.answer == answer]
         if names:
             parts.append(f"{VERBS[answer]} for {_listed(names)}")
-    return f"{_opening(model.name)}: the limit of {limit:.3g} {_listed(parts)}." if parts else ""
+    return f"{_label(model.name)}: the limit of {limit:.3g} {_listed(parts)}." if parts else ""
 
 
 def _leaks(model: ModelReport) -> str:
     parts = [part for leak in model.leaks if (part := _leak(leak))]
     if not parts:
         return ""
-    name = _opening(model.name)
+    name = _label(model.name)
     return f"{name}: the strongest attacker reads {_listed(parts)} (0.5 is guessing, 1 is certainty)."
 
 

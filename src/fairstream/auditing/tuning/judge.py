@@ -16,6 +16,8 @@ from fairstream.auditing.measure.probes import auc_with_variance
 from fairstream.auditing.report import AttackResult
 from fairstream.auditing.tuning.candidates import Candidate
 from fairstream.auditing.tuning.division import Division, repeated
+from fairstream.linalg import lapack
+from fairstream.moments.sample import SampledRows
 from fairstream.subspace.model import FairSubspace
 
 LEAST_ODDS = 1e-3  # of a class, so that one tree that is sure does not outvote all others
@@ -38,7 +40,7 @@ class Judge:
     def __init__(self, division: Division, *, confidence: float, seed: int, ids: bool = False) -> None:
         self._division = division.one_by_one() if ids else division
         self._seed, self._z = seed, float(ndtri(confidence))
-        self._covariance = division.moments.covariance()
+        self._told: dict[FairSubspace, float] = {}  # by identity
         self._ids: dict[str, NDArray[np.intp] | None] = dict.fromkeys(self._division.parts)
         first = 0
         for name, part in self._division.parts.items() if ids else ():
@@ -47,16 +49,31 @@ class Judge:
         self._key = secrets.token_bytes(32)  # of the dither that is judged; users have their own
 
     def recovered_variance(self, subspace: FairSubspace, dither: float) -> float:
-        """Return the share of X's variance that a linear map recovers from the scores with this noise.
+        """Return the share of the judging rows' variance that a linear map recovers from noisy scores.
 
-        Scores of covariance L recover tr(Sigma V L^-1 V' Sigma): what V' X tells of all features, which is
-        more than the variance of the scores if V is no eigenspace. Noise of a share t of each deviation makes
-        the variances of uncorrelated scores 1 + t^2 times as large.
+        The map is learned on the fitting rows: a variance that few rows carry is none for new ones. Noise of
+        a share t of each deviation makes the variances of uncorrelated scores 1 + t^2 times as large.
         """
-        V, variances = subspace.components.T, subspace.explained_variance
-        images = self._covariance @ V.astype(np.float64)
-        told = np.einsum("ij,ij->j", images, images) / np.maximum(variances, np.finfo(np.float64).tiny)
-        return float(told.sum()) / (subspace.total_variance * (1 + dither**2))
+        if subspace not in self._told:
+            self._told[subspace] = self._told_by(subspace)
+        return self._told[subspace] / (1 + dither**2)
+
+    def _told_by(self, subspace: FairSubspace) -> float:
+        fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
+        mean = subspace.mean
+        inner, outer = self._products(subspace, fit, mean)
+        B = lapack(np.linalg.lstsq, inner, outer, rcond=None)[0]
+        inner, outer = self._products(subspace, rows, mean)
+        X = np.asarray(rows.X, dtype=np.float64) - mean
+        total = float(rows.weights @ np.einsum("ij,ij->i", X, X))
+        return float(2 * np.vdot(B, outer) - np.vdot(B, inner @ B)) / total if total else 0.0
+
+    def _products(self, subspace: FairSubspace, rows: SampledRows, mean: Any) -> tuple[Any, Any]:
+        """Return Z'Z and Z'X of the rows, weighted, about the mean."""
+        X = np.asarray(rows.X, dtype=np.float64) - mean
+        Z = X @ subspace.components.T
+        weighted = Z * rows.weights[:, None]
+        return weighted.T @ Z, weighted.T @ X
 
     def judged(self, subspace: FairSubspace, dither: float) -> Candidate:
         """Return a candidate with its scores.
