@@ -77,8 +77,8 @@ def table(cells: dict[str, Any]) -> str:
         "| data | choice | attacker's AUC | variance kept, of plain PCA's | AUC of the target |",
         "|---|---|---|---|---|",
     ]
-    for key, cell in cells.items():
-        data, choice = key.split("|")
+    for data, choice in ((data, choice) for data in TITLES for choice in CHOICES):
+        cell = cells[f"{data}|{choice}"]
         share = cell["variance"] / cells[f"{data}|plain PCA"]["variance"]
         lines.append(
             f"| {TITLES[data]} | {choice} | {cell['auc']:.2f} | {share:.0%} | {cell['target']:.2f} |"
