@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fairstream import FairEraser, FairImagePCA, FairStreamingPCA
+from fairstream import FairEraser, FairImagePCA, FairStreamingPCA, open_like
 from fairstream.data.given import Given
 from fairstream.data.tensors import TensorRows, is_tensor
 
@@ -271,3 +271,8 @@ def test_array_api_arrays_keep_kind_type_and_device(people, strict, device, dtyp
     assert np.allclose(np.abs(np.from_dlpack(Z)), np.abs(wanted), atol=1e-4)
     tokens = strict.reshape(array[:60, :], (5, 12, 12))
     assert fitted.transform(strict.permute_dims(tokens, (2, 0, 1)), axis=0).shape == (3, 5, 12)
+
+
+def test_an_estimator_given_to_open_like_is_told_to_pass_its_subspace():
+    with pytest.raises(ValueError, match="model is a FairStreamingPCA: pass its subspace_"):
+        open_like(FairStreamingPCA(2), np.ones((5, 3)))

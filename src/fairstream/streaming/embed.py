@@ -42,6 +42,8 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
     >>> open_like(model, np.ones((5, 3))).n_features
     3
     """
+    if not hasattr(model, "schema"):
+        raise ValueError(f"model is a {type(model).__name__}: pass its subspace_, once it is fitted")
     encoding = model.schema.encoding
     if isinstance(model.ids, str) and model.dither:
         options = {"ids": model.ids} | options
