@@ -54,3 +54,13 @@ def test_an_interval_cut_at_1_gives_the_bounds_of_its_longer_side():
 def test_a_limit_that_is_no_auc_is_refused():
     with pytest.raises(ValueError, match="limit is 65"):
         verdict(Estimate(0.6, 0.5, 0.7), 65)
+
+
+def test_an_attacker_that_left_rows_unused_proves_nothing_unless_its_curve_is_flat():
+    for trend, answer in (("unclear", "cannot tell"), ("flat", "holds")):
+        found = attacked(0.6, 0.01, trend)
+        assert verdict(found, 0.65).answer == "holds"  # the control: it had all rows
+        fewer = dataclasses.replace(found, n_fit=2 * found.strongest.n_rows)
+        assert verdict(fewer, 0.65).answer == answer
+    many = dataclasses.replace(attacked(0.6, 0.01, "unclear"), n_fit=10**6)
+    assert "rows unused" in verdict(many, 0.65).sentence

@@ -21,7 +21,7 @@ def verdict(
 
     The limit holds if the upper confidence bound is at most the limit, and does not hold if the lower bound
     is above it. If the attacker's curve is still rising, an attacker with more rows would read more: then
-    "holds" becomes "cannot tell".
+    "holds" becomes "cannot tell". So it does if the attacker left rows unused and its curve is not flat.
 
     Parameters
     ----------
@@ -74,6 +74,12 @@ the limit is 0.650.
         sentence = (
             f"Cannot tell: {reads} at most {upper:.3f}, and the limit is {limit:.3f}, but its curve is still "
             "rising: an attacker with more rows would read more."
+        )
+        return Verdict(CANNOT_TELL, confidence, sentence, lower, upper, limit)
+    if isinstance(found, AttackResult) and n_rows is not None and n_rows < found.n_fit and trend != "flat":
+        sentence = (
+            f"Cannot tell: {reads} at most {upper:.3f}, and the limit is {limit:.3f}, but it left "
+            f"{found.n_fit - n_rows:,} rows unused, and its curve is not flat. Attack with all rows (strong)."
         )
         return Verdict(CANNOT_TELL, confidence, sentence, lower, upper, limit)
     sentence = f"Holds: {reads} at most {upper:.3f}; the limit is {limit:.3f}."
