@@ -345,8 +345,8 @@ def test_the_headline_says_first_if_plain_pca_hides_as_much(fair):
     X, sex = planted(1_500, seed=19)
     pca = PCA(4).fit(planted(1_500, seed=20)[0])
     first = audit({"mine": pca}, X, sex, limit=0.9, **QUICK).headline
-    assert first.startswith("Mine hides sex not clearly better than plain PCA does (AUC ")
-    assert "; the intervals overlap). Mine: the limit of 0.9 " in first
+    assert first.startswith("The embedding mine hides sex not clearly better than plain PCA does (AUC ")
+    assert "; the intervals overlap). mine: the limit of 0.9 " in first
 
 
 def test_the_headline_says_first_what_a_model_that_hides_more_is_better_than(fair):
@@ -359,7 +359,7 @@ def test_the_headline_says_first_what_a_model_that_hides_more_is_better_than(fai
         r"another \(0\.\d+\)",
         first,
     )
-    assert any(line.startswith("Another hides sex not clearly better") for line in rest)
+    assert any(line.startswith("The embedding another hides sex not clearly better") for line in rest)
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_a_leak_through_rounding_is_a_warning_that_names_the_columns(coefficient
     assert bool(lines) is warned
     if warned:
         assert lines[0].startswith(
-            "Mine gives sex away through rounding: noise of a millionth of each column's"
+            "The embedding mine gives sex away through rounding: noise of a millionth of each column's"
         )
         assert lines[0].endswith("Columns with tiny coefficients instead of 0: sex=f, sex=m.")
     assert all(line in report.to_markdown().replace("\\", "") for line in lines)
