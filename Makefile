@@ -25,10 +25,11 @@ FLOOR_TESTS := $(addprefix tests/test_, \
 	sources_arrays.py sources_iterables.py sources_opening.py sources_stores.py sources_tables.py sources_agree.py \
 	sensitive_columns.py eraser.py kinds.py pca_parity.py declared_groups.py images.py cli.py cli_audit.py audit_metrics.py fantope.py distributed.py public_names.py readme.py)
 # A control that shows a rounding error; at the floors that error is below 1e-5 and shows nothing. The oldest
-# pyarrow holds more of a row group than the newest.
+# pyarrow fails the test of a row group's memory, and the page of sources needs packages that only `dev` brings.
 FLOOR_SKIPS := \
 	--deselect tests/test_moments.py::test_rounding_that_passes_for_a_direction_is_what_the_test_above_sees \
-	--deselect tests/test_sources_tables.py::test_a_row_group_is_never_decoded_whole
+	--deselect tests/test_sources_tables.py::test_a_row_group_is_never_decoded_whole \
+	--deselect 'tests/test_readme.py::test_the_python_blocks_of_a_page_run_one_after_the_other[docs/reference/sources.md]'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-floors smoke check docs wheel bench false-alarms hiding bench-full paper paper-quick paper-uci paper-celeba format clean
