@@ -20,7 +20,7 @@ from support.people import (
     Y,
 )
 
-from fairstream import collect_moments
+from fairstream import collect_moments, load
 from fairstream.data import open_source
 from fairstream.data.blocks import Block
 from fairstream.data.groups import encode_groups
@@ -113,6 +113,7 @@ def test_the_command_line_reads_a_database(tmp_path, monkeypatch):
     for place in ("sqlite:///people.db", f"sqlite:///{tmp_path}/people.db"):
         columns = ("-s", "sex", "--target", "y", "--features", "x0,x1,x2,age")
         run("fit", place, *columns, "--option", f"query={QUERY}", "-k", 1, "-o", "m")
+        assert load(tmp_path / "m").schema.feature_names == ("x0", "x1", "x2", "age")
         (tmp_path / "m").unlink()
 
 

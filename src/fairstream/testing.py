@@ -23,7 +23,21 @@ from fairstream.data.parts import DivisibleSource
 _FREE_BYTES = 65_536
 
 
-class SourceContract:
+class _Fixtures:
+    """What a subclass of a contract overrides."""
+
+    @pytest.fixture
+    def reopen(self) -> Callable[[int | None], BlockSource]:
+        """Return a function that opens the source with a block size."""
+        raise NotImplementedError("override the fixture reopen: a function (block_size) -> source")
+
+    @pytest.fixture
+    def expected(self) -> Block:
+        """Return one block with all rows."""
+        raise NotImplementedError("override the fixture expected: one Block with all rows")
+
+
+class SourceContract(_Fixtures):
     """What a block source promises. Subclass it and override the fixtures `reopen` and `expected`.
 
     `reopen` is a function (block_size) -> newly opened source over the same data, None for the default size;
@@ -50,16 +64,6 @@ class SourceContract:
     header_bytes = 0
     picklable = True
     side_by_side = True
-
-    @pytest.fixture
-    def reopen(self) -> Callable[[int | None], BlockSource]:
-        """Return a function that opens the source with a block size."""
-        raise NotImplementedError("override the fixture reopen: a function (block_size) -> source")
-
-    @pytest.fixture
-    def expected(self) -> Block:
-        """Return one block with all rows."""
-        raise NotImplementedError("override the fixture expected: one Block with all rows")
 
     @pytest.fixture
     def source(self, reopen: Callable[[int | None], BlockSource]) -> BlockSource:
@@ -211,22 +215,12 @@ class SourceContract:
         assert after - before <= self.header_bytes + _FREE_BYTES
 
 
-class OnePassContract:
+class OnePassContract(_Fixtures):
     """What a source over a generator or a record batch reader promises: one pass, and no quiet second one.
 
     Subclass it and override the fixtures `reopen` and `expected`, as for `SourceContract`; `reopen` makes a
     new generator every time.
     """
-
-    @pytest.fixture
-    def reopen(self) -> Callable[[int | None], BlockSource]:
-        """Return a function that opens the source with a block size."""
-        raise NotImplementedError("override the fixture reopen: a function (block_size) -> source")
-
-    @pytest.fixture
-    def expected(self) -> Block:
-        """Return one block with all rows."""
-        raise NotImplementedError("override the fixture expected: one Block with all rows")
 
     @pytest.mark.parametrize("size", [1, 7, 10_000])
     def test_rows_do_not_depend_on_the_block_size(
