@@ -180,7 +180,7 @@ def quoted(name: str) -> str:
 
 def _arrow_reader(relation: Any) -> Any:
     """Return a record batch reader over a DuckDB relation, of any of its versions."""
-    names = ("to_arrow_reader", "fetch_record_batch", "fetch_arrow_reader")  # the last one up to DuckDB 1.3
+    names = ("to_arrow_reader", "fetch_record_batch", "fetch_arrow_reader")  # by version, newest first
     read = next(found for name in names if (found := getattr(relation, name, None)) is not None)
     return read(READ_ROWS)
 
