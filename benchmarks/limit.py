@@ -1,6 +1,6 @@
 """How near the hot loops come to what the machine can do: every figure a ratio of two rates of one run.
 
-    python benchmarks/limit.py                     all of it, about fifteen minutes
+    python benchmarks/limit.py                     all of it, about ten minutes
     python benchmarks/limit.py power sketch        some of it: exact fit power steps read sketch bare threads
                                                    load images rivals growth memory
     python benchmarks/limit.py --quick             fewer repeats and rows, nothing stored
@@ -18,7 +18,8 @@ What is counted (d = 38,804 features, one grey CelebA image; b rows; float32 pro
 - read: a step of the first phase at m = 5, bytes of X over its time, against `X.sum()` as numpy does it.
 - sketch: a step with b rows at rank L, which keeps w directions (`SketchedScatter.width`), is 6 b d w useful
   flops: the rows times the old basis, times what that gives, times the new basis. Orthonormalisation,
-  repeated steps, casting and group sums are time and not counted.
+  repeated steps, casting and group sums are time and not counted. After some steps, as on all but the first
+  rows of a stream.
 - bare: the time of a power fit (20,000 x 4,096 float32 rows, k = 10, m = 5, ten steps of 2,000 rows) over
   that of two bare products and a QR factorisation a step in torch, on as many threads; and over the same with
   groups apart and their means, as plain code of the method has it. Ours with NumPy, and with torch.
@@ -58,6 +59,7 @@ from typing import Any
 
 import numpy as np
 import power_memory
+from busy import busy_processes
 from ratios import Ratio, Ratios, machine, rows_of_table, save, table, write_page
 from threadpoolctl import threadpool_limits
 
@@ -73,6 +75,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "limit.json"
 D, K, M = 38_804, 1_000, 5
 SIDE = 4_096
+SECONDS = 8.0  # for the repeats of one ratio
 PROCESSOR_TIME = "FAIRSTREAM_LIMIT_PROCESSOR_TIME"
 
 
@@ -95,10 +98,15 @@ def use_processor_time() -> None:
 
 
 def paired(plain: Callable[[], float], work: Callable[[], float], repeats: int) -> tuple[list[float], float]:
-    """Return the rates of `work` over those of `plain` right before and after it, and plain's median rate."""
+    """Return the rates of `work` over those of `plain` right before and after it, and plain's median rate.
+
+    Three times at least, and not more often once that has taken SECONDS.
+    """
     ratios, before = [], plain()
-    rates = [before]
-    for _ in range(repeats):
+    rates, started = [before], time.perf_counter()
+    for repeat in range(repeats):
+        if repeat >= 3 and time.perf_counter() - started > SECONDS:
+            break
         rate, after = work(), plain()
         ratios.append(rate / ((before + after) / 2))
         rates.append(after)
@@ -244,18 +252,6 @@ def load(quick: bool) -> Ratios:
     return answer
 
 
-@contextmanager
-def busy_processes(number: int) -> Iterator[None]:
-    """Keep some processors busy with other work."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-
-
 def power(quick: bool) -> Ratios:
     piece, pieces = 1_600, 2 if quick else 5
     b = piece * pieces  # 8,000 rows a step, one of the paper's block sizes
@@ -302,12 +298,17 @@ def sketch(quick: bool) -> Ratios:
     for d, rank, dtype in [*wanted, (D, 256, "uint8"), (D, 256, "float32")]:
         moments = GroupMoments(d, rank, np.float32)
         scatter: Any = moments._scatter
-        b, w = scatter.slice_rows(), scatter.width
+        b, w = scatter.slice_rows(np.zeros((1, d))), scatter.width
         slices = 2
         X, groups = rows_of(dtype, slices * b, d), halves(slices * b)
-        moments.update(X, groups)
+        for _ in range(1 if quick else 4):  # then the basis has settled, as on all but the first rows
+            moments.update(X, groups)
         flops = 6.0 * slices * b * d * w
-        rate = lambda: flops / seconds(lambda: moments.update(X, groups))  # noqa: E731, B023
+
+        def rate(X: Any = X, moments: Any = moments, groups: Any = groups, flops: float = flops) -> float:
+            X += 1  # other rows: those seen before would all be hashed as a whole again, for their marks
+            return flops / seconds(lambda: moments.update(X, groups))
+
         seen, plain_rate = paired(plain, rate, 5 if quick else 9)
         note = f"steps of {b:,} rows, {w} directions; sgemm {plain_rate / 1e9:.0f} Gflop/s"
         answer.append(
@@ -429,14 +430,14 @@ def images(quick: bool) -> Ratios:
     if archive is None:
         print("images: left out, FAIRSTREAM_DATA or ../shared/data holds no celeba/img_align_celeba.zip")
         return []
-    n = 512 if quick else 2_048
     settings = [
         ("power, k=1,000, RGB", "rgb", 512, {"solver": "power", "n_components": K, "n_unfair": 2}, 0.85),
         ("power, k=50, grey", "grey", 512, {"solver": "power", "n_components": 50}, None),
         ("sketch, k=50, grey", "grey", 512, {"solver": "sketch", "n_components": 50}, None),
     ]
     answer = []
-    for name, mode, block_size, options, least in settings[1 if quick else 0 :]:  # the first takes minutes
+    for name, mode, block_size, options, least in settings[1 if quick else 0 :]:  # the first takes a minute
+        n = 512 if quick or options["n_components"] == K else 2_048
         if options["solver"] == "power":
             options |= {"step_rows": (n // 4, n // 4), "power_steps": (1, 2), "random_state": 0}
         source = open_source(archive, names=celeba_names(archive, n), mode=mode, block_size=block_size)
@@ -454,7 +455,7 @@ def images(quick: bool) -> Ratios:
                 start += len(X)
 
         together, bound = [], []
-        for _ in range(3 if quick or K in options.values() else 5):
+        for _ in range(1 if K in options.values() else 3):
             decoder = n / seconds(lambda source=source: [None for _ in source])
             algebra = n / seconds(lambda fit=fit, blocks=blocks: fit(blocks))
             both = n / seconds(lambda fit=fit, source=source: fit(block.X for block in source))
@@ -467,7 +468,7 @@ def images(quick: bool) -> Ratios:
 
 
 def rivals(quick: bool) -> Ratios:
-    n, block, k = (1_024 if quick else 2_048), 512, 50
+    n, block, k = 1_024, 512, 50
     answer = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
@@ -478,7 +479,7 @@ def rivals(quick: bool) -> Ratios:
             source = open_source(archive, names=celeba_names(archive, n), mode="grey", block_size=block)
             np.save(path, np.concatenate([blk.X for blk in source]))
         found: dict[str, list[dict[str, float]]] = {"incremental": [], "power": [], "sketch": []}
-        for _ in range(1 if quick else 3):
+        for _ in range(1 if quick else 2):
             for name in found:  # in one process the time, in another the peak: what measures it takes time
                 task = ("contender", name, str(path), str(block), str(k))
                 took = inside(*task, give_back=False)["seconds"]
@@ -499,8 +500,8 @@ def growth(quick: bool) -> Ratios:
     answer = []
     for name in ("power", "sketch"):
         slopes, flatness = [], []
-        for _ in range(1 if quick else 3):
-            runs = [inside("growing", name, str(times * (1 if quick else 4))) for times in (1, 2, 4, 8)]
+        for _ in range(1 if quick else 2):
+            runs = [inside("growing", name, str(times * (1 if quick else 2))) for times in (1, 2, 4, 8)]
             log_rows = np.log([1, 2, 4, 8])
             slopes.append(float(np.polyfit(log_rows, np.log([run["seconds"] for run in runs]), 1)[0]))
             peaks = [run["peak"] for run in runs]

@@ -1,6 +1,6 @@
 """One table against every peer: speed, peak memory and quality on five workloads, in one run.
 
-    python benchmarks/peers.py [--quick] [--workloads adult sparse] [--contenders PCA ...]
+    python benchmarks/peers.py [--quick] [--workloads adult sparse] [--contenders PCA ...]   half an hour
     python benchmarks/peers.py --report            only write tables, plots and page from the stored results
 
 Every contender fits every workload in a process of its own, from the same file and with all processors, under
@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import peers_data  # noqa: E402
+from busy import busy_processes  # noqa: E402
 from peers_data import FULL, QUICK_ROWS, UnavailableError, Workload  # noqa: E402
 from peers_fits import CONTENDERS, Contender  # noqa: E402
 from peers_machine import machine  # noqa: E402
@@ -37,6 +39,8 @@ from peers_report import table_of, write_report  # noqa: E402
 
 RESULTS = HERE / "results" / "peers.json"
 OVERHEAD_SECONDS = 180.0  # for imports and quality, which are not timed
+TRIAL_FROM = 5_000  # rows
+AGAIN = 12  # a fit that took less than this part of the limit is measured in other settings too
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -53,7 +57,11 @@ class Limits:
 def run_one(
     workload: Workload, contender: Contender, folder: Path, facts: dict[str, Any], limits: Limits
 ) -> dict[str, Any]:
-    """Measure one contender; for ours also half the rows, which tells how memory grows."""
+    """Measure one contender; if it learns from a stream, also beside two busy processes.
+
+    Ours also with half the rows, which tells how memory grows, and with three attributes. A peer first shows
+    with a sixteenth of many rows that it is worth waiting for.
+    """
     line: dict[str, Any] = {
         "workload": workload.name,
         "contender": contender.name,
@@ -63,10 +71,22 @@ def run_one(
         "load": round(os.getloadavg()[0], 2),
         "rows": workload.n_rows,
     }
-    line |= measured(workload, contender, folder, facts, limits)
-    if contender.family == "ours" and "error" not in line:
-        half = measured(workload, contender, folder, facts, limits, limit=workload.n_rows // 2)
-        line["peak_mb_half"] = half.get("peak_mb")
+    measure = partial(measured, workload, contender, folder, facts)
+    if contender.family != "ours" and workload.n_rows >= TRIAL_FROM:
+        trial = measure(replace(limits, seconds=limits.seconds / 8), limit=workload.n_rows // 16)
+        if trial.get("failed") == "time":
+            words = f"a sixteenth of the rows took over {limits.seconds / 8:g} s"
+            return line | {"failed": "time", "error": words, "at_least": limits.seconds}
+    line |= measure(limits)
+    if "error" in line:
+        return line
+    if contender.streams and line["seconds"] < limits.seconds / AGAIN:
+        with busy_processes(2):
+            line["busy_seconds"] = measure(limits, limit=workload.n_rows).get("seconds")
+    if contender.family == "ours":
+        line["peak_mb_half"] = measure(limits, limit=workload.n_rows // 2).get("peak_mb")
+        if workload.kind != "images" and line["seconds"] < limits.seconds / AGAIN:
+            line["several_seconds"] = measure(limits, limit=workload.n_rows, several=True).get("seconds")
     return line
 
 
@@ -77,6 +97,7 @@ def measured(
     facts: dict[str, Any],
     limits: Limits,
     limit: int | None = None,
+    several: bool = False,
 ) -> dict[str, Any]:
     """Start the worker, watch it, and return what it found or why it was ended."""
     with tempfile.TemporaryDirectory() as name:
@@ -86,6 +107,7 @@ def measured(
             "folder": str(folder),
             "facts": facts,
             "limit": limit,
+            "several": several,
             "clock": limits.clock,
             "quality": limit is None,
             "stage": str(Path(name) / "stage"),

@@ -72,11 +72,15 @@ def write(workload: Workload, folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class WorkloadData:
-    """One workload's rows as contenders get them; `limit` gives the first rows only."""
+    """One workload's rows as contenders get them.
+
+    `limit` gives the first rows only, `several` two more attributes, of 5 and 8 groups drawn at random.
+    """
 
     workload: Workload
     folder: Path
     limit: int | None = None
+    several: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -98,6 +102,9 @@ class WorkloadData:
             return open_images(self._names()[: self.n_rows], groups[: self.n_rows], block_size)
         path = self.folder / ("X.npz" if self.sparse else "X.npy")
         labels = {ATTRIBUTE: np.load(self.folder / "groups.npy")}
+        if self.several:
+            draw = np.random.default_rng(0).integers
+            labels |= {f"of {size}": draw(0, size, len(labels[ATTRIBUTE])) for size in (5, 8)}
         return FirstRows(open_source(path, sensitive_features=labels, block_size=block_size), self.n_rows)
 
     def blocks(self, block_size: int) -> Iterator[tuple[Any, np.ndarray]]:

@@ -29,7 +29,7 @@ def main(job: dict[str, Any]) -> None:
     contender = BY_NAME[job["contender"]]
     contender.load_modules()
     workload = Workload(**job["workload"])
-    data = WorkloadData(workload, Path(job["folder"]), job["limit"])
+    data = WorkloadData(workload, Path(job["folder"]), job["limit"], job["several"])
     k, m = workload.n_components, workload.n_unfair
     warm_up(contender.fit, data)
     densified = watch_densification(workload.n_features) if data.sparse else [0]

@@ -1,7 +1,7 @@
 """How often a tuned limit holds on new rows when `tune` said that it holds.
 
-    python benchmarks/tuned_limits.py                 30 synthetic problems and ten splits of Adult (hours)
-    python benchmarks/tuned_limits.py --synthetic 30 --adult 0
+    python benchmarks/tuned_limits.py                 32 synthetic problems and eight splits of Adult (hours)
+    python benchmarks/tuned_limits.py --synthetic 16 32 --adult 0 0          some of them
 
 Every repetition tunes on the training rows, then lets a strong attacker learn from the embedded training rows
 and read rows that took no part. The limit held if that attacker's AUC is not above it. Repetitions of which
@@ -27,7 +27,8 @@ from fairstream.files.format import atomic_file
 
 RESULTS = Path(__file__).with_name("results") / "tuned_limits.json"
 LIMITS = (0.6, 0.65, 0.7, 0.75)
-ROWS, TEST_ROWS = 8_000, 20_000
+ROWS, TEST_ROWS, ADULT_ROWS = 4_000, 10_000, 10_000
+SEARCHED = ({"constraint": "none", "guard": 0.75}, {"constraint": "none", "guard": 2.0})  # two, to save time
 
 
 def synthetic(seed: int) -> tuple[Any, ...]:
@@ -47,16 +48,26 @@ def synthetic(seed: int) -> tuple[Any, ...]:
 
 
 def adult(number: int) -> tuple[Any, ...]:
-    """Return training and test rows of one split."""
+    """Return some training rows of one split, which tuning and attackers have, and its test rows."""
     split = paper_split("adult", number)
-    return split.X_train, split.groups_train, split.X_test, split.groups_test
+    rows = np.random.default_rng(number).permutation(len(split.X_train))[:ADULT_ROWS]
+    return split.X_train[rows], split.groups_train[rows], split.X_test, split.groups_test
 
 
 def repetition(X: Any, groups: Any, X_test: Any, groups_test: Any, number: int) -> dict[str, Any]:
     """Tune once, and attack new rows."""
     limit = LIMITS[number % len(LIMITS)]
     k = min(10, X.shape[1] // 3)
-    found = tune(X, groups, limit=limit, n_components=k, attack="standard", ids=True, seed=number)
+    found = tune(
+        X,
+        groups,
+        limit=limit,
+        n_components=k,
+        searched=SEARCHED,
+        attack="standard",
+        ids=True,
+        seed=number,
+    )
     subspace, key = found.estimator.subspace_, secrets.token_bytes(32)
     Z = subspace.embed(X, key=key, ids=np.arange(len(X)))
     Z_test = subspace.embed(X_test, key=key, ids=len(X) + np.arange(len(X_test)))
@@ -65,11 +76,19 @@ def repetition(X: Any, groups: Any, X_test: Any, groups_test: Any, number: int) 
         "limit": limit,
         "said": {name: verdict.answer for name, verdict in found.verdicts.items()},
         "holds": found.holds,
+        "bound": max(verdict.upper for verdict in found.verdicts.values()),
+        "trend": [result.curve.trend for result in found.attacks.values()],
+        "judged": [found.chosen.leak, found.chosen.leak_bound],
         "auc": best.auc.value,
         "low": best.auc.low,
         "variance": found.chosen.variance / found.plain_variance,
         "chosen": found.chosen.in_words(),
     }
+
+
+def stored() -> dict[str, Any]:
+    """Return the repetitions done so far."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 def summary(cells: dict[str, Any]) -> str:
@@ -92,23 +111,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--synthetic", type=int, default=30)
-    parser.add_argument("--adult", type=int, default=10)
+    parser.add_argument("--synthetic", type=int, nargs=2, default=(0, 32), metavar=("FIRST", "END"))
+    parser.add_argument("--adult", type=int, nargs=2, default=(0, 8), metavar=("FIRST", "END"))
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     os.nice(5)
-    cells: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    wanted = [("synthetic", synthetic, j) for j in range(asked.synthetic)]
-    wanted += [("adult", adult, j) for j in range(asked.adult)]
+    wanted = [("synthetic", synthetic, j) for j in range(*asked.synthetic)]
+    wanted += [("adult", adult, j) for j in range(*asked.adult)]
     for kind, made, number in wanted:
         name = f"{kind} {number}"
-        if name in cells:
+        if name in stored():
             continue
-        cells[name] = repetition(*made(number), number)
+        cell = repetition(*made(number), number)
+        cells = {**stored(), name: cell}  # read again: other runs may have added theirs
         with atomic_file(RESULTS) as stream:
             stream.write(json.dumps(cells, indent=1, sort_keys=True).encode())
-        print(name, cells[name], flush=True)
-    print(summary(cells))
+        print(name, cell, flush=True)
+    print(summary(stored()))
 
 
 if __name__ == "__main__":

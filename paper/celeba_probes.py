@@ -17,7 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from fairstream.auditing.measure.probes import auc_with_variance, one_thread
+from fairstream.auditing.measure.auc import auc_with_variance
+from fairstream.auditing.measure.fitting import one_thread
 
 KERNEL_RIDGE = 0.3
 
