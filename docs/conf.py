@@ -145,16 +145,3 @@ html_theme_options = {
 }
 html_context = {"default_mode": "auto"}  # as the system has it, light or dark
 html_sidebars = {"index": []}
-
-
-def list_new_pages(app, docname: str, source: list[str]) -> None:
-    """Put pages that are in no section yet into "How do I ...", so that none is lost."""
-    if docname == "howto/index":
-        lost = [f"/{page.stem}" for page in HERE.glob("*.md") if page.stem != "index"]
-        lost += [page.stem for page in (HERE / "howto").glob("*.md") if f"({page.name})" not in source[0]]
-        source[0] = source[0].replace("NEW PAGES", "\n".join(sorted({*lost} - {"index"})))
-
-
-def setup(app) -> None:
-    """Connect what is said above."""
-    app.connect("source-read", list_new_pages)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
 from fairstream.auditing.measure import attack as attack_module
+from fairstream.auditing.measure import fitting
 from fairstream.auditing.measure.attack import attack
-from fairstream.auditing.measure.auc import auc_influence, standard_error
-from fairstream.auditing.measure.probes import auc_with_variance, probe
+from fairstream.auditing.measure.auc import auc_influence, auc_with_variance, standard_error
+from fairstream.auditing.measure.probes import probe
 
 
 def checkerboard(seed, n_rows, cells=6):
@@ -148,7 +152,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads(monkeypatch):
     Z, codes = checkerboard(0, 120)
     results = []
     for n_threads in (1, 3):
-        monkeypatch.setattr(attack_module, "_processors", lambda n=n_threads: n)
+        monkeypatch.setattr(fitting, "_processors", lambda n=n_threads: n)
         results.append(attack(Z, codes))
     assert results[0] == results[1]
 
@@ -225,7 +229,9 @@ def test_a_result_is_plain_numbers():
 # Folds
 
 
-@pytest.mark.parametrize(("n_rows", "n_folds", "n_fit"), [(330, 2, 165), (270, 3, 180), (170, 5, 136)])
+@pytest.mark.parametrize(
+    ("n_rows", "n_folds", "n_fit"), [(330, 2, 165), (300, 2, 150), (270, 3, 180), (170, 5, 136)]
+)
 def test_a_standard_attack_makes_no_more_folds_than_its_attackers_need(monkeypatch, n_rows, n_folds, n_fit):
     monkeypatch.setattr(attack_module, "STANDARD_ROWS", 150)
     result = attack(*checkerboard(0, n_rows), families=["linear"])
@@ -303,3 +309,20 @@ def test_a_curve_without_information_seldom_rises():
         fit = (Z[200:], codes[200:])
         trends.append(attack(Z[:200], codes[:200], fit=fit, families=["linear"], seed=seed).curve.trend)
     assert trends.count("rising") <= 4  # of 40 at 2.5 %: exceeded with probability 0.3 %
+
+
+def test_classifiers_fitted_side_by_side_have_one_thread_each():
+    """OpenMP keeps a limit for each thread, so one that is set outside the threads does nothing."""
+    ask = "from sklearn.utils._openmp_helpers import _openmp_effective_n_threads as n\n"
+    ours = "from fairstream.auditing.measure.fitting import side_by_side\n"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OMP_NUM_THREADS": "3"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for code in (f"{ask}print(n())", f"{ours}{ask}print(*side_by_side([(n,)]))")
+    ]
+    assert found == ["3", "1"]  # the first is the control

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fairstream.auditing.measure.probes import PROBES, auc_with_variance, probe, run_probes
+from fairstream.auditing.measure.auc import auc_with_variance
+from fairstream.auditing.measure.probes import PROBES, probe, run_probes
 
 
 def uninformative(seed, n_rows=200, n_columns=4):

@@ -229,7 +229,10 @@ def test_one_answer_for_all_embeddings_cannot_be_misread(report):
             )
             for model in report.models
         ]
-        return first_screen(dataclasses.replace(report, models=tuple(models))).answers[0].told
+        found = first_screen(dataclasses.replace(report, models=tuple(models))).answers[0]
+        reasons = [model.leaks[0].verdict.sentence for model in report.models if model.role == "model"]
+        assert [told.split(": ", 1)[1] for told in found.says] == reasons
+        return found.told
 
     assert answered("holds") == "holds for every embedding"
     assert answered("does not hold") == "does not hold for any embedding"
@@ -240,14 +243,16 @@ def test_two_embeddings_with_different_verdicts_get_one_each_in_their_order(repo
     found = [(one.attribute, one.answer, plain(one.told)) for one in first_screen(report).answers]
     assert found[0] == ("sex", "holds", "holds for A · guarded PCA")
     assert found[1] == ("sex", "does not hold", "does not hold for B · the paper's method")
+    reasons = [model.leaks[0].verdict.sentence for model in report.models[:2]]
+    assert [one.says for one in first_screen(report).answers[:2]] == [[reason] for reason in reasons]
 
 
 def test_if_embeddings_are_many_the_headline_counts_those_that_are_not_clearly_better_than_plain_pca():
     many = first_screen(example_report(9))
     assert plain(many.headline) == (
-        "4 of 8 embeddings hide race not clearly better than plain PCA does, as far as these rows tell; A · "
-        "guarded PCA hides it best, at AUC 0.655. All 8 embeddings hide sex better than plain PCA does, as "
-        "far as these rows tell; A · guarded PCA hides it best, at AUC 0.634."
+        "4 of 8 embeddings do not hide race clearly better than plain PCA does, as far as these rows tell; "
+        "A · guarded PCA hides it best, at AUC 0.655. All 8 embeddings hide sex better than plain PCA does, "
+        "as far as these rows tell; A · guarded PCA hides it best, at AUC 0.634."
     )
     assert many.answers[0].says == ["Does not hold: B, D, F, H.", "Holds: A, C, E, G."]
 
@@ -481,6 +486,15 @@ def test_labels_of_the_curve_do_not_overlap(narrow):
     assert len(names) == 11
     assert overlapping(names) == []
     assert all(label.box[2] <= drawing.width and label.box[1] >= 0 for label in names)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize(("aucs", "in_gap"), [((0.62, 0.70, 0.95, 0.98), 2), ((0.95, 0.90, 0.70, 0.62), 0)])
+def test_the_word_of_the_limit_is_where_the_curves_are_far(aucs, in_gap, narrow):
+    points = [(500 * 2**i, Estimate(auc, auc, auc)) for i, auc in enumerate(aucs)]
+    drawing = curve_figure("sex", [(Series("model", "A", "series-0"), points)], 0.65, narrow=narrow)
+    (word,) = (label for label in drawing.labels if label.style == "limit-label")
+    assert drawing.marks[in_gap].x < word.x < drawing.marks[in_gap + 1].x
 
 
 def test_a_map_of_five_groups_names_each_one_and_gives_it_its_own_shape(report):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fairstream import baselines
+from fairstream import baselines, open_source
 from fairstream.auditing import audit
 from fairstream.baselines import (
     INLP,
@@ -25,7 +27,7 @@ from fairstream.baselines import (
 )
 from fairstream.baselines.kleindessner_kernel import _noise
 from fairstream.data.groups import GroupColumn
-from fairstream.errors import NotEnoughGroupsError
+from fairstream.errors import FairstreamWarning, NotEnoughGroupsError
 
 SYSTEMS = [
     KleindessnerFairPCA(2),
@@ -204,7 +206,7 @@ def test_sensitive_features_are_routed_through_a_pipeline(rows):
 
 
 def test_every_system_is_public_and_tested():
-    assert {type(system).__name__ for system in SYSTEMS} == set(baselines.__all__)
+    assert {type(system).__name__ for system in SYSTEMS} == set(baselines.__all__) - {"fit_all"}
 
 
 @pytest.mark.parametrize(
@@ -262,3 +264,55 @@ def test_rlace_needs_a_step():
     X, group = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
     with pytest.raises(ValueError, match="max_iter is 0: pass a whole number from 1"):
         RLACE(1, max_iter=0).fit(X, sensitive_features=group)
+
+
+# All at once ----------------------------------------------------------------------------------------
+
+
+def test_all_rivals_are_fitted_on_the_same_rows():
+    rng = np.random.default_rng(0)
+    sex = rng.choice(["f", "m"], 240)
+    X = rng.normal(size=(240, 6)) + (sex == "m")[:, None] * [2.0, 0, 0, 0, 0, 0]
+    chosen = {"LEACE": baselines.LeacePCA, "INLP": baselines.INLP}
+    fitted = baselines.fit_all(X, {"sex": sex}, n_components=2, systems=chosen)
+    source = open_source(X, sensitive_features={"sex": sex}, block_size=50)
+    again = baselines.fit_all(source, n_components=2, systems=chosen)
+    assert [*fitted] == [*again] == ["LEACE", "INLP"]
+    alone = baselines.LeacePCA(2).fit(X, sensitive_features=sex)
+    np.testing.assert_allclose(again["LEACE"].transform(X), alone.transform(X))
+    np.testing.assert_array_equal(again["INLP"].transform(X), fitted["INLP"].transform(X))
+
+
+def test_a_rival_that_refuses_the_rows_is_left_out_with_a_warning():
+    rng = np.random.default_rng(0)
+    X, race = rng.normal(size=(150, 5)), rng.choice([*"abc"], 150)
+    chosen = {"Samadi et al.": baselines.SamadiFairPCA, "LEACE": baselines.LeacePCA}
+    with pytest.warns(FairstreamWarning, match=r"^Samadi et al\. is left out: .* 3 groups"):
+        assert [*baselines.fit_all(X, race, n_components=2, systems=chosen)] == ["LEACE"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sensitive_features": None}, "^sensitive_features is missing"),
+        ({"n_components": "2"}, "^n_components is '2': pass an integer of at least 1$"),
+        ({"n_components": 20}, "^n_components is 20, X has 5 features: pass fewer$"),
+        ({"systems": ["LEACE"]}, r"^systems is \['LEACE'\]: pass a dict"),
+        ({"systems": {}}, "^systems is {}: pass a dict"),
+        ({"systems": {"LEACE": baselines.LeacePCA(2)}}, "^systems is .*: pass a dict of names and classes"),
+        ({"X": np.zeros((0, 5)), "sensitive_features": {"sex": []}}, "^X has no rows: pass rows"),
+        ({"sensitive_features": ["f"] * 60}, "^no system can be fitted on these rows; Samadi et al.: .*two"),
+        (
+            {"n_components": 5, "systems": {"LEACE": baselines.LeacePCA}},
+            "; LEACE: n_components is 5, .* 4 comp",
+        ),
+    ],
+)
+def test_what_no_rival_can_be_fitted_with_is_one_error_and_no_warning(changes, message):
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    chosen = {"LEACE": baselines.LeacePCA, "Samadi et al.": baselines.SamadiFairPCA}
+    given = {"X": X, "sensitive_features": ["f", "m"] * 30, "n_components": 2, "systems": chosen} | changes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=message):
+            baselines.fit_all(**given)

@@ -18,7 +18,9 @@ import peers_data  # noqa: E402
 import peers_report  # noqa: E402
 from peers_fits import BY_NAME, Contender  # noqa: E402
 
-TINY = replace(peers_data.FULL[1], n_rows=4_000, n_held_out=600, n_features=24, n_components=4)
+TINY = replace(
+    peers_data.FULL[1], n_rows=4_000, n_held_out=600, n_features=80, n_components=4
+)  # room for three attributes
 LIMITS = peers.Limits(60.0, 4.0, threads=1)
 MACHINE = {
     "processor": "a processor",
@@ -69,6 +71,8 @@ def test_a_tiny_run_measures_in_processes_of_their_own_and_writes_the_page(tiny,
     assert ours["mean_gap"] < 0.5 * plain["mean_gap"]
     assert ours["seconds"] > 0
     assert ours["peak_mb_half"] is not None
+    assert min(ours["busy_seconds"], ours["several_seconds"]) > 0
+    assert not {"busy_seconds", "several_seconds"} & plain.keys()
     peers_report.write_report({"machine": MACHINE, "lines": lines}, tmp_path)
     page = (tmp_path / "peers.md").read_text()
     assert "fairstream exact" in page
@@ -84,6 +88,16 @@ def test_a_fit_beyond_a_limit_is_ended_and_says_which(tiny, limits, failed):
     found = peers.measured(TINY, BY_NAME["fairstream sketch"], folder / TINY.name, facts, limits)
     assert found["failed"] == failed
     assert "seconds" not in found
+
+
+def test_a_peer_that_is_slow_on_a_sixteenth_of_the_rows_is_not_given_all(tiny, monkeypatch):
+    folder, facts = tiny
+    monkeypatch.setattr(peers, "TRIAL_FROM", 1)
+    limits = peers.Limits(0.0, 4.0, threads=1)
+    found = peers.run_one(TINY, BY_NAME["scikit-learn PCA"], folder / TINY.name, facts, limits)
+    assert found["error"] == "a sixteenth of the rows took over 0 s"
+    ours = peers.run_one(TINY, BY_NAME["fairstream exact"], folder / TINY.name, facts, limits)
+    assert ours["error"] == "not done after 0 s"  # no trial: all rows, for as long as they may take
 
 
 def test_a_peer_that_cannot_be_imported_is_reported_with_its_error(tiny, monkeypatch):
@@ -125,6 +139,11 @@ def test_goals_are_met_or_not_by_the_figures():
     for seconds, met in ((3.0, True), (0.5, False)):
         answers = {goal: ok for goal, ok, _ in peers_report.verdicts(TINY, [ours, line(peer, seconds)])}
         assert answers["as fast as every incremental peer"] is met
+        assert answers["our default (exact) as fast as every incremental peer"] is met
+    for seconds, met in ((3.0, True), (0.5, False)):
+        rival = line("LeacePCA", seconds, auc=0.5)
+        answers = {goal: ok for goal, ok, _ in peers_report.verdicts(TINY, [ours, rival])}
+        assert answers["as fast as every fair contender"] is met
     growing = ours | {"peak_mb": 200.0, "peak_mb_half": 100.0}
     answers = {goal: ok for goal, ok, _ in peers_report.verdicts(TINY, [growing])}
     assert answers["memory flat in rows, exact"] is False

@@ -257,6 +257,26 @@ def test_inspect_tells_what_a_file_holds(folder):
     assert "GroupMoments" in run("inspect", folder / "all.moments").stdout
 
 
+def test_inspect_tells_which_columns_a_model_needs_and_how_they_become_numbers(tmp_path):
+    rows = "".join(f"{j},{30 + j % 7},{'xyz'[j % 3]},{'fm'[j % 2]}\n" for j in range(90))
+    (tmp_path / "a.csv").write_text(f"person,age,job,sex\n{rows}90,?,?,f\n")
+    fit = ["fit", tmp_path / "a.csv", "-s", "sex", "-k", 1, "-m", 0, "--id-column", "person", "--standardize"]
+    fit += ["--null-values", "?", "--impute", "mean", "--unseen", "other", "--dither", 0.1]
+    run(*fit, "-o", tmp_path / "model")
+    facts = answer("inspect", tmp_path / "model")
+    assert facts["columns"]["job"]["categories"] == ["x", "y", "z", "other"]
+    assert {*facts["columns"]["age"]} == {"kind", "width", "centre", "scale", "fill"}
+    assert facts["null_values"] == ["?"]
+    assert facts["id_column"] == "person"
+    lines = {tuple(line.split("  ", 1)) for line in run("inspect", tmp_path / "model").stdout.splitlines()}
+    told = {name: value.strip() for name, value in lines}
+    assert told["columns"] == "age (number, scaled), job (4 categories)"
+    assert told["missing values"] == "filled: means, shares of categories"
+    assert told["unknown categories"] == "taken for other"
+    assert told["null values"] == "?"
+    assert told["id column"] == "person"
+
+
 def test_plan_counts_rows(tmp_path):
     rng = np.random.default_rng(0)
     sex = rng.integers(0, 2, 2_000)
@@ -310,7 +330,7 @@ def test_unfair_directions_per_attribute(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch):
+def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch, few_families):
     monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
     output = run("demo", "--folder", tmp_path / "demo").stdout
     model = load(tmp_path / "demo" / "model.safetensors")
@@ -334,7 +354,7 @@ def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch):
         (["inspect", "no such file"], 1, "no such file does not exist"),
         (["inspect", __file__], 1, "is not a fairstream file"),
         (["fit", "no.parquet", "-s", "sex", "-o", "x"], 1, "no.parquet does not exist"),
-        (["fit", __file__, "-s", "sex", "-o", "x"], 1, "ends in '.py'"),
+        (["fit", __file__, "-s", "sex", "-o", "x"], 1, "ends in .py: rename"),
         (["frontier"], 2, "Missing argument"),
         (["fit", "a.csv", "--no-such-option"], 2, "No such option"),
         (["no-such-command"], 2, "No such command"),

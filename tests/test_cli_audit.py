@@ -1,6 +1,7 @@
 """The audit command: a fitted model, rows it has not seen, three renderings and a summary."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fairstream.datasets import load_adult
 pq = pytest.importorskip("pyarrow.parquet")
 READING = ["--sensitive", "sex", "--target", "income"]
 BRIEF = ["--attacker", "linear", "--sample", 800]
+pytestmark = pytest.mark.usefixtures("few_families")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,9 @@ def test_the_exit_code_tells_whether_a_limit_holds(folder, monkeypatch):
     )  # as if there were no others
     how = ["audit", folder / "fair.safetensors", folder / "unseen.parquet", *READING, *BRIEF]
     run(*how, "--limit", 0.8, code=0)
-    assert "cannot be confirmed" in run(*how, "--limit", 0.51, code=4).stdout
+    told = run(*how, "--limit", 0.51, code=4).stdout
+    assert "cannot be confirmed" in told
+    assert re.search(r"\nFair: sex: Cannot tell: .*; the limit of 0\.510 lies between its bounds, ", told)
     assert "limit" in run(*how, "--limit", 1.5, code=2).output
     columns = "relationship,marital-status,age,hours-per-week"
     leaky = ["fit", folder / "seen.parquet", *READING, "--features", columns, "--standardize", "-k", 4]
@@ -147,3 +151,17 @@ def test_tune_reads_moments_with_a_sample_and_refuses_senseless_wishes(people):
     for wrong, words in ((["--limit", 0.3], "--limit 0.3"), ([], "--limit"), (["-k", "x"], "5,10,20")):
         refused = run("tune", data, *labels, *wrong, "-o", people / "n", code=2 if "-k" in wrong else 1)
         assert words in refused.stderr
+
+
+def test_inspect_prints_the_digest_that_a_report_prints(folder, tmp_path):
+    report, page = tmp_path / "report.json", tmp_path / "report.md"
+    run(
+        "audit", folder / "fair.safetensors", folder / "unseen.parquet", *READING, *BRIEF,
+        "--json", report, "--markdown", page,
+    )  # fmt: skip
+    told = json.loads(report.read_text())["models"][0]["digest"]
+    assert f"fair: model digest (SHA-256) | {told}" in page.read_text()
+    lines = run("inspect", folder / "fair.safetensors").stdout.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith("model digest ")] == [told]
+    other = json.loads(run("inspect", folder / "mean.safetensors", "--json").stdout)["model_digest"]
+    assert other != told

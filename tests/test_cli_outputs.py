@@ -176,7 +176,7 @@ def test_every_command_says_what_its_paths_are_for():
     assert writing == {"fit", "transform", "erase", "moments", "merge", "solve", "audit", "tune", "demo"}
 
 
-def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch):
+def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch, few_families):
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 

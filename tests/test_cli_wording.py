@@ -4,6 +4,7 @@ import ast
 import errno
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ import pytest
 from support.command import COMMANDS, run
 
 import fairstream
+from fairstream.auditing.tuning.search import SEARCHED
 from fairstream.cli import main
 from fairstream.cli.answers import say
+from fairstream.cli.name_lists import joined_names, split_names
 from fairstream.cli.wording import ARGUMENTS, OPTION, RULES, Wording
 
 SOURCE = Path(fairstream.__file__).parent
@@ -96,6 +99,13 @@ def test_the_library_itself_names_options_only_with_their_command():
         assert unknown_options(text, "inspect") == set(), text
 
 
+def test_the_help_of_guard_names_what_tune_searches():
+    told = next(parameter.help for parameter in COMMANDS["fit"].params if parameter.name == "guard")
+    usual = re.search(r"([\d.]+) to ([\d.]+) for tables", told)
+    guards = [asked["guard"] for asked in SEARCHED if "guard" in asked]
+    assert [min(guards), max(guards)] == [*map(float, usual.groups())]
+
+
 def test_an_option_that_is_not_there_would_be_noticed():
     assert unknown_options("pass --impute mean", "transform") == {"--impute"}
     assert unknown_options("use fairstream fit --impute mean", "transform") == set()
@@ -140,6 +150,45 @@ def test_transform_does_not_advise_what_only_fit_can_do(table):
     assert "pass --impute mean" in fit.stderr
 
 
+def test_a_table_without_a_column_of_the_model_is_told_what_the_model_needs(table):
+    """It used to speak of --features, which nobody had typed."""
+    run("fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m"))
+    rows = [line.split(",") for line in table.read_text().split("\n")]
+    other = table.with_name("other.csv")
+    other.write_text("\n".join(f"{a},{sex}" for a, _, sex in rows))
+    lacking = f"the model needs column 'b', which {other} does not have (it has a, sex): pass a table"
+    for command in ("transform", "erase"):
+        said = run(command, table.with_name("m"), other, "-o", table.with_name("z.npy"), code=1).stderr
+        assert said == f"Error: {lacking} with the columns it was fitted on\n"
+    assert lacking in run("audit", table.with_name("m"), other, "-s", "sex", code=1).stderr
+    fit = ["fit", other, "-s", "sex", "-k", 1, "-m", 0, "--like", table.with_name("m")]
+    said = run(*fit, "-o", table.with_name("n"), code=1).stderr
+    assert "the file of --like needs column 'b', which " in said
+
+
+def test_columns_that_are_mostly_empty_are_to_be_left_out_first(table):
+    header, *rows = table.read_text().split("\n")
+    more = [f"{row},{'' if j else 1},{j if j else ''}" for j, row in enumerate(rows)]
+    table.write_text("\n".join([f"{header},c,d", *more]))
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    for how in ([], ["--standardize"]):
+        said = run(*fit, *how, code=1).stderr
+        assert (
+            "'c' (59 rows), 'd' (1 row). Most of these rows lack 'c': leave it out with --exclude c. " in said
+        )
+        assert "For the others pass --impute mean, drop those rows, or leave them out (--exclude, or" in said
+    said = run(*fit, "--features", "a,c", code=1).stderr
+    assert "leave it out of --features, or pass --impute mean\n" in said
+
+
+def test_columns_that_share_a_name_are_to_be_renamed_first(table):
+    table.write_text("a,a,b,sex\n1,2,3,f\n4,5,6,m\n")
+    said = run("fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m"), code=1).stderr
+    assert said.endswith(
+        "2 columns named 'a': rename one of them, or leave all of them out with --exclude a\n"
+    )
+
+
 # No Python ----------------------------------------------------------------------------------------
 
 
@@ -156,6 +205,103 @@ def test_the_command_line_does_not_speak_python(table):
     table.write_text("a;b;sex\n1;2;m\n")
     assert "--delimiter ';'" in run(*fit, "-s", "sex", code=1).stderr
     assert "--option key=... does not apply" in run(*fit, "-s", "sex", "--option", "key=x", code=1).stderr
+    table.write_text("a;b;sex\n1,5;2;m\n")
+    assert "with --decimal , if numbers are written 0,5" in run(*fit, "-s", "sex", code=1).stderr
+
+
+def test_a_sensitive_column_and_the_target_are_refused_as_features(table):
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m"), "--features"]
+    said = (
+        "Error: --features names 'sex', which is sensitive and so never a feature: leave it out of --features"
+    )
+    assert run(*fit, "a,b,sex", code=1).stderr.strip() == said
+    assert "--features names 'b', which is the target" in run(*fit, "a,b", "--target", "b", code=1).stderr
+
+
+def test_what_must_be_left_out_of_a_messy_table_is_ready_to_be_pasted(table):
+    header, *rows = table.read_text().split("\n")
+    more = [
+        f"{row},{'' if j < 9 else 1},2013-08-{j % 9 + 10},,2013-08-14 06:03:42,3"
+        for j, row in enumerate(rows)
+    ]
+    table.write_text("\n".join([f"{header},c,born,gone,jailed at,d e", *more]))
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    said = run(*fit, "--exclude", "d e", code=1).stderr
+    assert "or leave them out with --exclude 'd e,born,gone,jailed at'\n" in said
+    said = run(*fit, "--exclude", "d e,born,gone,jailed at", code=1).stderr
+    assert "or leave it out (--exclude, or --features without it)" in said
+    run(*fit, "--exclude", "c,d e,born,gone,jailed at")
+
+
+def test_columns_whose_names_have_commas_or_quotes_can_be_left_out_as_advised(table):
+    header, *rows = table.read_text().split("\n")
+    more = [f"{row},,2013-08-14,1" for row in rows]
+    table.write_text("\n".join([f'{header},"a, or b","5"" disks",\'c\'', *more]))
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    said = run(*fit, "--exclude", "'c'", code=1).stderr
+    advice = shlex.split(said[said.index("--exclude") :])
+    assert advice[1] == """'c',"a, or b","5"" disks\""""
+    run(*fit, *advice)
+    assert "--exclude names '', " in run(*fit, "--exclude", "", code=1).stderr
+    run(*fit, "--features", "a,'c'", "--overwrite")
+    kept = ["transform", table.with_name("m"), table, "--keep", 'b,"a, or b"', "-o", table.with_name("z.csv")]
+    run(*kept)
+    assert table.with_name("z.csv").read_text().startswith('"b","a, or b",')
+
+
+@pytest.mark.parametrize("text", ['5" disks', '"', '"a"b', "a\nb", "'c'", ""])
+def test_a_name_that_was_typed_without_quotes_is_taken_as_it_is(text):
+    assert split_names(text) == [text]
+    assert split_names(f"x,{text}") == ["x", text]
+    assert split_names(joined_names(["x,y", text])) == ["x,y", text]
+
+
+def test_what_does_not_apply_beside_another_option_is_said_without_python(table):
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    said = run(*fit, "--exclude", "a", "--features", "b", code=1).stderr
+    assert "Error: --exclude does not apply beside --features: leave one of them out" in said
+    run(*fit)
+    said = run(
+        *fit[:-1], table.with_name("n"), "--exclude", "a", "--like", table.with_name("m"), code=1
+    ).stderr
+    assert "--exclude does not apply beside --like, which settles it: leave it out" in said
+    transform = ["transform", table.with_name("m"), table, "-o", table.with_name("z.npy")]
+    said = run(*transform, "--exclude", "a", code=1).stderr
+    assert "--exclude does not apply beside a model, which settles it: leave it out" in said
+
+
+def test_a_column_that_is_empty_for_long_is_told_of_in_the_words_of_the_command_line(table):
+    table.write_text("a,c,sex\n" + "1.5,,f\n" * 160_000 + "2.5,1,m\n")
+    fit = ["fit", table, "-s", "sex", "-k", 1, "-m", 0, "-o", table.with_name("m")]
+    said = run(*fit, "--impute", "mean", code=1).stderr
+    assert "leave it out with --exclude c; only the first 1,048,5" in said
+    assert """if values follow, fix a type with --option 'column_types={"NAME": "TYPE"}'""" in said
+
+
+def test_moments_beyond_memory_name_options_that_the_command_has(table, monkeypatch):
+    monkeypatch.setattr("fairstream.linalg.memory.free_bytes", lambda: 10)
+    said = run(
+        "fit", table, "-s", "sex", "-k", 1, "-m", 0, "--solver", "exact", "-o", table.with_name("m"), code=1
+    )
+    assert "use --solver sketch or power, or leave out columns of many categories" in said.stderr
+    said = run("moments", table, "-s", "sex", "-o", table.with_name("m"), code=1)
+    assert "pass --rank for a sketch, or leave out columns of many categories" in said.stderr
+    said = run("tune", table, "-s", "sex", "--limit", 0.7, "-o", table.with_name("m"), code=1)
+    assert "GB are free: choose fewer columns" in said.stderr
+
+
+def test_other_sources_and_outputs_do_not_speak_python_either(table):
+    fit = ["fit", table, "-s", "sex", "-m", 0, "-o", table.with_name("m")]
+    assert run(*fit, "-k", 20, code=1).stderr.endswith(
+        "--n-components 20: give a whole number from 1 to 2 features\n"
+    )
+    asked = run("fit", "sqlite:///people.db", *fit[2:], "-k", 1, code=1).stderr
+    wanted = "say what to read from sqlite:///people.db, as in --option 'query=SELECT * FROM people'"
+    assert asked == f"Error: {wanted}\n"
+    run(*fit, "-k", 1)
+    transform = ["transform", table.with_name("m"), table, "--keep", "sex", "-o"]
+    assert "Error: --keep names columns" in run(*transform, table.with_name("z.npy"), code=1).stderr
+    assert "z ends in nothing: name" in run(*transform, table.with_name("z"), code=1).stderr
 
 
 def test_what_was_typed_and_what_the_data_holds_is_not_translated():

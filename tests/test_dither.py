@@ -145,6 +145,17 @@ def test_erasing_tells_twins_apart_too():
     assert (apart[0] != apart[1]).all()
 
 
+def test_scores_and_erased_rows_share_no_noise():
+    """With both in hand nobody can take noise off; scores keep the noise that earlier versions gave them."""
+    X, sex = np.random.default_rng(0).normal(size=(2_000, 4)), np.arange(2_000) % 2
+    model = solve(GroupMoments(4).update(X, sex), 2, dither=0.3)
+    on_scores, on_rows = (verb(X, key=KEY) - verb(X, dither=0) for verb in (model.embed, model.erase))
+    words = keyed_noise(X, 4, KEY)
+    correlations = np.corrcoef(np.hstack([words, on_scores, on_rows]).T)
+    np.testing.assert_allclose(np.diag(correlations[:2, 4:6]), 1, rtol=1e-9)  # the control
+    assert np.abs(correlations[:6, 6:]).max() < 0.1
+
+
 def test_a_key_or_ids_without_noise_are_warned_of(recwarn):
     X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
     model = solve(GroupMoments(4).update(X, sex), 2)

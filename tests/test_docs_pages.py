@@ -46,6 +46,18 @@ def test_the_table_of_choices_is_what_was_measured(choosing, cells):
     assert (RESULTS / "choosing.md").read_text() == choosing.table(cells) + "\n", "run benchmarks/choosing.py"
 
 
+def test_the_tables_of_hiding_are_what_was_measured(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import hiding
+
+    cells = hiding.stored()
+    for name, made in (("hiding.md", hiding.table), ("equal_leak.md", hiding.equal_leak)):
+        assert (RESULTS / name).read_text() == made(cells) + "\n", "run benchmarks/hiding.py --table"
+    rival = next(key for key in cells if key.split("|")[1] in hiding.RIVALS)
+    other = {**cells, rival: {**cells[rival], "auc": 0.4}}  # the control: nothing leaks so little
+    assert hiding.equal_leak(other) != hiding.equal_leak(cells)
+
+
 def leak(cells, data, choice):
     return cells[f"{data}|{choice}"]["auc"]
 
@@ -165,6 +177,12 @@ def test_every_task_has_a_heading_and_code(user_tasks):
     assert len({task.heading for task in tasks}) == len(tasks) >= 40
 
 
+def test_the_gallery_shows_ten_tasks_word_for_word(user_tasks):
+    tasks = user_tasks.tasks_of((ROOT / "tests" / "test_user_tasks.py").read_text())
+    example = (ROOT / "examples" / "plot_tasks.py").read_text()
+    assert sum(f"\n{task.code}\n" in example for task in tasks) == 10
+
+
 # Shell blocks ---------------------------------------------------------------------------------------
 
 
@@ -180,8 +198,9 @@ def test_ten_minutes_and_the_readmes_commands_run_as_pasted(tmp_path):
     pytest.importorskip("pandas")
     program = tmp_path / "bin" / "fairstream"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fairstream "$@"\n')
-    program.chmod(0o755)
+    for file, arguments in ((program, " -m fairstream"), (program.with_name("python"), "")):
+        file.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
+        file.chmod(0o755)
     environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
     start = blocks_in_order(DOCS / "start" / "index.md")
     of_readme = [(kind, code) for kind, code in blocks_in_order(ROOT / "README.md") if kind == "sh"]

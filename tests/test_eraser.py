@@ -145,3 +145,18 @@ def test_an_audit_is_of_the_erased_rows(people):
     audited = {subject.name: subject.embed(X) for subject in as_subjects({"erased": eraser, "pca": pca})}
     assert np.array_equal(audited["erased"], eraser.transform(X))
     assert audited["pca"].shape == (400, 1)
+
+
+def test_scaled_features_of_a_table_are_not_called_like_its_columns(people):
+    X, sex = people
+    frame = pd.DataFrame(50 + 9 * X, columns=NAMES).assign(sex=sex)
+    source = open_source(frame, sensitive_features=["sex"], standardize=True)
+    eraser = fit_source(source, FairEraser())
+    (block,) = source
+    out = eraser.set_output(transform="pandas").transform(block.X)
+    assert [*out] == [*eraser.get_feature_names_out()] == [f"{name} (scaled)" for name in NAMES]
+    np.testing.assert_allclose(out.mean(), 0, atol=1e-9)
+    with pytest.raises(ValueError, match=r"has the column 'x0 \(scaled\)' where 'x0' is expected"):
+        eraser.subspace_.embed(out)
+    plain = fit_source(open_source(frame, sensitive_features=["sex"]), FairEraser())  # the control
+    assert [*plain.get_feature_names_out()] == NAMES

@@ -1,5 +1,7 @@
 """Exact scatter matrices: every slot is that of its own rows, however few rows are multiplied for it."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,7 +11,7 @@ from fairstream.linalg import gathering
 from fairstream.moments import cells
 from fairstream.moments.cells import plan_cells
 
-FEW, MANY = 40, gathering.SEVERAL_SCATTERS + 10  # features: products by our threads, and by BLAS's
+FEW, MANY = 40, gathering.SEVERAL_SCATTERS + 10  # features: threads share the rows, and the products' columns
 
 
 def labels(rng: np.random.Generator, n: int) -> dict[str, list[str | None]]:
@@ -111,10 +113,10 @@ def members(codes: list[np.ndarray], sizes: list[int]) -> tuple[np.ndarray, list
 
 def test_the_largest_group_of_every_attribute_but_one_is_not_multiplied():
     rng = np.random.default_rng(0)
-    codes = [rng.integers(1, size + 1, 9_000) for size in (2, 5, 8)]
-    plan = plan_cells(*members(codes, [2, 5, 8]))
-    share = [np.bincount(code).max() / 9_000 for code in codes]
-    multiplied = sum(len(cell.rows) for cell in plan.cells) / 9_000
+    codes = [rng.integers(1, size + 1, 1_000) for size in (2, 5, 8)]
+    plan = plan_cells(*members(codes, [2, 5, 8]), adding=64)
+    share = [np.bincount(code).max() / 1_000 for code in codes]
+    multiplied = sum(len(cell.rows) for cell in plan.cells) / 1_000
     assert multiplied == pytest.approx(1 + (1 - share[0]) + (1 - share[1]))
     assert len(plan.by_subtraction) == 2
 
@@ -122,23 +124,35 @@ def test_the_largest_group_of_every_attribute_but_one_is_not_multiplied():
 def test_few_joint_cells_multiply_every_row_once():
     rng = np.random.default_rng(0)
     codes = [rng.integers(0, 3, 100_000) for _ in range(2)]
-    plan = plan_cells(*members(codes, [2, 2]))
+    plan = plan_cells(*members(codes, [2, 2]), adding=64)
     assert sum(len(cell.rows) for cell in plan.cells) == 100_000
     assert len(plan.cells) == 9
-    few = plan_cells(*members([code[:1_000] for code in codes], [2, 2]))
+    few = plan_cells(*members([code[:1_000] for code in codes], [2, 2]), adding=64)
     assert few.by_subtraction or sum(len(cell.rows) for cell in few.cells) > 1_000  # too few rows to pay
 
 
+def test_some_attributes_are_taken_together_and_others_are_not():
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(1, size + 1, 20_000) for size in (2, 2, 30)]
+    plan = plan_cells(*members(codes, [2, 2, 30]), adding=64)
+    assert {len(cell.slots) for cell in plan.cells if cell.of_all} == {2}
+    assert len(plan.by_subtraction) == 1
+
+
+@pytest.mark.parametrize("most_rows", [cells.MOST_ROWS, 60])
 @pytest.mark.parametrize("seed", range(6))
-def test_both_plans_count_every_row_for_its_slots_once(seed):
+def test_every_plan_counts_every_row_for_its_slots_once(monkeypatch, seed, most_rows):
+    monkeypatch.setattr(cells, "MOST_ROWS", most_rows)
     rng = np.random.default_rng(seed)
     sizes = [int(rng.integers(1, 4)) for _ in range(3)]
     codes = [rng.integers(0, size + 1, 500) for size in sizes]
     if seed == 0:
         codes[1][:] = 0  # nobody's group is known
     member, partition = members(codes, sizes)
-    joint = cells._together(member, partition, most=10**6)
-    for plan in (cells._one_after_another(member, partition), joint):
+    attributes = [cells.counted(member, slots) for slots in partition]
+    for together in (chosen for n in (1, 2, 3) for chosen in combinations(range(3), n)):
+        plan = cells.make_plan(member, attributes, together)
+        assert max(len(cell.rows) for cell in plan.cells) <= most_rows
         counted = np.zeros(member.shape, dtype=int)
         for cell in plan.cells:
             if cell.of_all:

@@ -8,17 +8,21 @@ from fairstream import GroupMoments, solve
 from fairstream.data import open_source
 from fairstream.datasets import load_adult
 from fairstream.linalg import principal_angles
-from fairstream.subspace.guard import COSINES, guarded_components
+from fairstream.subspace.guard import COSINES
 
 pytest.importorskip("pyarrow")
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the guard has not converged")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.full_guard,
+    pytest.mark.filterwarnings("ignore:the guard has not converged"),
+]
 GUARDED = {"n_components": 10, "constraint": "none", "guard": 1.0}
 ROWS = 4_096
 
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setitem(guarded_components.__kwdefaults__, "steps", 12)  # of 400: what is tested shows in few
+    monkeypatch.setattr("fairstream.subspace.guard.STEPS", 12)  # of 400: what is tested shows in few
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_a_guard_needs_groups_and_moments(shapes):
     X, group = shapes
     with pytest.raises(ValueError, match="sensitive_features is missing"):
         FairStreamingPCA(3, **CHOICES).fit(X)
-    for choice in ({"guard": 1.0}, {"screen": 1}, {"sample": 10}):
+    for choice in ({"guard": 1.0}, {"sample": 10}):
         with pytest.raises(ValueError, match="needs moments: use solver"):
             FairStreamingPCA(3, solver="power", **choice).fit(X, sensitive_features=group)
 
@@ -182,3 +182,15 @@ def test_the_command_line_screens_guards_and_dithers(shapes, tmp_path, monkeypat
     run("transform", model, data, "-o", tmp_path / "z.npy", *noisy)
     expected = load(model).embed(X, dither=0.3, key=KEY)
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), expected)
+
+
+def test_a_guard_with_more_components_than_directions_of_variance_is_refused():
+    """Two complete one-hot pairs and two free columns have rank four."""
+    rng = np.random.default_rng(0)
+    coins = rng.integers(0, 2, size=(900, 2)).astype(float)
+    X = np.column_stack([coins, 1 - coins, rng.normal(size=(900, 2))])
+    sex = rng.integers(0, 2, 900)
+    with pytest.raises(ValueError, match=r"n_components is 5, but a guard has 4 directions.*lower .* to 4"):
+        FairStreamingPCA(5, constraint="none", guard=1.0).fit(X, sensitive_features=sex)
+    fitted = FairStreamingPCA(4, constraint="none", guard=1.0).fit(X, sensitive_features=sex)
+    assert np.isfinite(fitted.components_).all()

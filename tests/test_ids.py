@@ -1,5 +1,7 @@
 """Ids go wherever dither goes: estimators, pipelines, files, the command line, audits and tuning."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,6 +28,7 @@ from fairstream.subspace.dither import KEY_VARIABLE
 
 SECRET = "a secret of more than sixteen bytes"
 N = 400
+pytestmark = pytest.mark.usefixtures("few_families")
 
 
 @pytest.fixture(autouse=True)
@@ -163,6 +166,15 @@ def test_writing_warns_once_of_ids_without_noise(people, tmp_path):
     assert len(caught) == 1
 
 
+def test_the_id_column_of_a_model_without_noise_is_no_reason_to_warn(people, tmp_path):
+    source = open_source(people, sensitive_features=["sex"], ids="person")
+    model = fit_source(source, n_components=2, ids="person").subspace_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(model.embed(people)) == N
+        embed_source(model, source, tmp_path / "out.npy")
+
+
 @pytest.mark.parametrize("name", ["format-1.safetensors", "format-1-channels.safetensors"])
 def test_files_of_before_know_of_no_ids(name):
     model = load(f"tests/stored/{name}")
@@ -186,7 +198,13 @@ def test_the_command_line_takes_the_column_and_remembers_it(people, tmp_path):
     renamed = people.rename(columns={"person": "who"})
     renamed.to_csv(tmp_path / "other.csv", index=False)
     failed = run("transform", model, tmp_path / "other.csv", "-o", out, "--overwrite", code=1)
-    assert "--id-column names 'person'" in failed.stderr
+    assert "the model needs column 'person', which " in failed.stderr
+    assert "name the column that tells whose rows these are with --id-column\n" in failed.stderr
+    named = run(
+        *("transform", model, tmp_path / "other.csv", "--id-column", "whose", "-o", out, "--overwrite"),
+        code=1,
+    )
+    assert "--id-column names 'whose'" in named.stderr
     run("transform", model, tmp_path / "other.csv", "--id-column", "who", "-o", out, "--overwrite")
     assert _told_apart(np.load(out))
     run("transform", model, tmp_path / "other.csv", "--dither", "0", "-o", out, "--overwrite")

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import fairstream
-from fairstream import FairImagePCA, FairPowerMethod, FairStreamingPCA, GroupMoments
+from fairstream import FairImagePCA, FairPowerMethod, FairStreamingPCA, GroupMoments, encode_groups
 from fairstream.moments.exact import ExactScatter
 
 D = 12
@@ -79,6 +79,19 @@ def full_pass():
     return FairPowerMethod(D, 2, power_steps=2, random_state=0).update(*FIRST)
 
 
+def screened_pass():
+    pca = FairStreamingPCA(2, solver="power", screen=2, random_state=0)
+    groups = encode_groups(FIRST[1], len(FIRST[0]))
+    learner = pca.new_learner(FIRST[0], groups)
+    learner.update(FIRST[0], groups)
+    return learner
+
+
+def ended(learner):
+    learner.end_step()
+    return learner
+
+
 def estimator(kind=FairStreamingPCA, **options):
     return kind(2, **options).partial_fit(FIRST[0], sensitive_features=FIRST[1])
 
@@ -106,6 +119,7 @@ CASES = {
     "estimator": (estimator, fitted_on(MORE)),
     "estimator, sketch": (lambda: estimator(solver="sketch", rank=4), fitted_on(MORE)),
     "estimator, power": (lambda: estimator(**POWER), fitted_on(SAME_GROUPS)),
+    "screened power, end of a step": (screened_pass, ended),
     "images": (lambda: estimator(FairImagePCA), fitted_on(MORE)),
     "images, power": (lambda: estimator(FairImagePCA, **POWER), fitted_on(SAME_GROUPS)),
 }
@@ -113,7 +127,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_that_is_broken_off_leaves_the_old_state_or_the_new(monkeypatch, case):
-    monkeypatch.setattr(ExactScatter, "slice_rows", lambda self: 150)
+    monkeypatch.setattr(ExactScatter, "slice_rows", lambda self, *_: 150)
     make, change = CASES[case]
     start = make()
     old, new = state(start), copy.deepcopy(start)

@@ -253,6 +253,34 @@ def test_a_rejected_block_leaves_every_bit_as_it_was(rng, rank, X, groups, weigh
     assert bits(moments) == before
 
 
+@pytest.mark.parametrize("n_rows", [8, 900])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_sketch_refuses_values_in_rows_that_wait_and_in_rows_of_a_step(rng, n_rows, dtype):
+    X, sex = rng.normal(size=(n_rows, 40)).astype(dtype), rng.integers(0, 2, n_rows)
+    moments = GroupMoments(40, 8, dtype).update(X, sex)
+    assert moments.rows_wait == (n_rows == 8)
+    before = bits(moments)
+    for value, says in ((np.nan, "NaN"), (np.inf, "infinite"), (np.finfo(dtype).max / 4, "overflow")):
+        bad = X.copy()
+        bad[n_rows // 2, 3] = value
+        with pytest.raises(ValueError, match=says):
+            moments.update(bad, sex)
+        assert bits(moments) == before
+    moments.update(X, sex)  # the control
+    assert moments.n_rows == 2 * n_rows
+
+
+def test_sparse_rows_of_a_sketch_wait_for_more_entries_than_dense_ones(rng):
+    X = sp.random_array((700, 300), density=0.02, format="csr", rng=rng)
+    sex = rng.integers(0, 2, 700)
+    sparse, dense = (GroupMoments(300, 60).update(rows, sex) for rows in (X, X.toarray()))
+    assert sparse.rows_wait
+    assert not dense.rows_wait
+    sparse.update(X, sex), dense.update(X.toarray(), sex)
+    assert not sparse.rows_wait
+    assert sparse.lost_energy == pytest.approx(dense.lost_energy, rel=0.05)
+
+
 def test_summaries_that_do_not_fit_are_not_merged(rng):
     one = GroupMoments(3).update(rng.normal(size=(5, 3)), {"sex": [0, 1, 0, 1, 0]})
     for other, says in [
@@ -551,7 +579,7 @@ def test_exact_moments_name_the_memory_they_would_need(monkeypatch, tmp_path):
     meminfo.write_text("MemAvailable: 10 kB\n")
     moments = GroupMoments(50)
     monkeypatch.setattr(memory, "_MEMINFO", meminfo)
-    with pytest.raises(MemoryError, match=r"exact moments of 50 features and 2 groups.*sketch"):
+    with pytest.raises(MemoryError, match=r"exact moments of 50 features and 2 groups so far.*sketch"):
         moments.update(np.ones((4, 50)), [0, 1, 0, 1])
     assert moments.n_rows == 0
     assert moments.groups == {}
@@ -645,9 +673,8 @@ def test_sparse_products_are_those_of_the_dense_rows():
         np.testing.assert_allclose(sparse.scatter(rows), dense.R[rows].T @ dense.R[rows], atol=1e-12)
     gathered = GatheredRows(X, origin, scale, np.float64)
     cells = [some, np.arange(5, 20), np.arange(40)]
-    for (product, sums), (expected, their_sums) in zip(
-        gathered.products(cells), sparse.products(cells), strict=True
-    ):
+    found = [one for some in gathered.products(cells) for one in some]
+    for (_, product, sums), (expected, their_sums) in zip(found, sparse.products(cells), strict=True):
         np.testing.assert_allclose(np.triu(product), np.triu(expected), atol=1e-12)
         np.testing.assert_allclose(sums, their_sums, atol=1e-12)
 

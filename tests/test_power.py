@@ -28,7 +28,8 @@ from fairstream.linalg import (
 from fairstream.linalg.bases import _gram_factor, rank_revealing_basis
 from fairstream.linalg.products import DenseRows, slice_rows, stands_near
 from fairstream.moments import GroupMoments
-from fairstream.power import FairPowerMethod
+from fairstream.power import FairPowerMethod, step
+from fairstream.power import method as power_method
 from fairstream.power.step import _add_scaled
 from fairstream.subspace.components import solve
 from fairstream.subspace.unfair import unfair_basis
@@ -277,6 +278,39 @@ def test_a_block_is_centred_by_the_running_total_mean():
     Z = X[300:] - X[300:].mean(axis=0)
     products = [Z[second == g].T @ (Z[second == g] @ W) / (second == g).sum() for g in (0, 1)]
     assert angle(method.unfair_basis.T, products[1] - products[0]) > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+@pytest.mark.parametrize(("cut", "columns"), [(250, {2}), (125, {4})])
+def test_a_block_that_comes_at_once_sums_gaps_and_one_in_pieces_sums_both_sides(monkeypatch, cut, columns):
+    X, a = sample(750)
+    seen = []
+    keep = power_method.read_rows
+    monkeypatch.setattr(
+        power_method,
+        "read_rows",
+        lambda X, codes, reading, P: seen.append(P.shape[1]) or keep(X, codes, reading, P),
+    )
+    method = streaming(n_unfair=2, step_rows=250, power_steps=(3, 3))
+    for start in range(0, len(X), cut):
+        method.update(X[start : start + cut], a[start : start + cut])
+    assert method.steps_done == (3, 0)
+    assert set(seen) == columns
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+@pytest.mark.parametrize("k", [1, 3, 4, 5])
+def test_columns_of_zeros_beside_few_columns_change_nothing(monkeypatch, k):
+    X, a = sample(900)
+    found = []
+    for at_a_time in (step.COLUMNS_AT_A_TIME, 1):
+        monkeypatch.setattr(step, "COLUMNS_AT_A_TIME", at_a_time)
+        found.append(FairPowerMethod(D, k, n_unfair=3, step_rows=200, power_steps=2, random_state=0))
+        found[-1].update(X, a)
+    padded, plain = found
+    np.testing.assert_allclose(padded.components, plain.components, atol=1e-9)
+    np.testing.assert_allclose(padded.mean, plain.mean, atol=1e-12)
+    np.testing.assert_allclose(padded.explained_variance, plain.explained_variance, rtol=1e-9)
 
 
 # Cuts, forms of rows, precision -----------------------------------------------------------------------
@@ -914,7 +948,7 @@ def test_an_interrupted_update_is_undone(monkeypatch, unfair_steps):
     method.update(X[:1_000], a[:1_000])
     expected = method.copy().update(X, a).to_state()[1]
 
-    def interrupt(self):
+    def interrupt(self, gaps):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -172,3 +172,10 @@ def test_a_summary_of_some_features_is_that_of_the_columns(rows, rank):
     np.testing.assert_allclose(part.mean_gap("sex", "m"), exact.mean_gap("sex", "m"), atol=1e-10)
     assert part.total_variance == pytest.approx(exact.total_variance, rel=1e-9 if rank != 8 else 0.01)
     assert part.sample.rows().X.shape[1] == len(kept)
+
+
+def test_rows_of_several_types_keep_their_values():
+    small, wide = np.array([[1, 2], [3, 4]], np.uint8), np.array([[0.5, 0.25], [300.5, 1e-9]])
+    for first, second in ((small, wide), (wide, small), (wide.astype(np.float32), wide)):
+        rows = GroupMoments(2, sample=9).update(first, [0, 1]).update(second, [0, 1]).sample.rows().X
+        assert {*map(tuple, rows.tolist())} == {*map(tuple, [*first.tolist(), *second.tolist()])}

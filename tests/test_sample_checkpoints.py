@@ -1,5 +1,7 @@
 """Fits that keep a sample of rows: checkpoints hold it only if told to by name, and resume to the bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.bits import assert_same_bits
@@ -10,7 +12,6 @@ from fairstream.data import open_source
 from fairstream.data.blocks import SourceAround
 from fairstream.streaming.checkpoint import CheckpointFolder
 from fairstream.streaming.fit import fit_source
-from fairstream.subspace.guard import guarded_components
 
 pytestmark = pytest.mark.filterwarnings("ignore:the guard has not converged")
 CHOICES = {"n_components": 2, "constraint": "none", "guard": 1.0, "keep_target": 1.0, "sample": 60}
@@ -32,7 +33,7 @@ class _Breaks(SourceAround):
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setitem(guarded_components.__kwdefaults__, "steps", 5)
+    monkeypatch.setattr("fairstream.subspace.guard.STEPS", 5)
 
 
 @pytest.fixture
@@ -59,6 +60,27 @@ def test_a_guarded_fit_resumes_from_its_checkpoint_to_the_bit(source, tmp_path, 
         ours, theirs = (getattr(of.moments_.sample.rows(), name) for of in (resumed, whole))
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
+
+
+def test_a_guarded_fit_does_not_resume_with_another_target(source, tmp_path):
+    class Other(SourceAround):
+        def __iter__(self):
+            for block in self._source:
+                yield replace(block, target=1 - block.target)
+
+    options = {"checkpoint": tmp_path / "half", "every": 50, "with_sample": True, **CHOICES}
+    with pytest.raises(OSError, match="the disk is gone"):
+        fit_source(_Breaks(source, after=5), **options)
+    with pytest.raises(ValueError, match="the targets differ"):
+        fit_source(Other(source), resume=True, **options)
+    unkept = {
+        **options,
+        "keep_target": 0.0,
+        "checkpoint": tmp_path / "unkept",
+    }  # the control: not learned from
+    with pytest.raises(OSError, match="the disk is gone"):
+        fit_source(_Breaks(source, after=5), **unkept)
+    fit_source(Other(source), resume=True, **unkept)
 
 
 def test_a_checkpoint_holds_sampled_rows_only_if_told_to_by_name(source, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from fairstream import FairstreamWarning, GroupMoments, frontier, load, solve
 from fairstream.data.schema import Schema
+from fairstream.errors import NoRoomError
 from fairstream.subspace.screen import ranked_variables, screened_features, standardised_gaps
 
 N = 3_000
@@ -47,7 +48,8 @@ def test_variables_are_ranked_by_their_strongest_column(people):
     X, sex, moments = people
     expected = np.abs(X[sex == "m"].mean(axis=0) - X[sex == "f"].mean(axis=0)) / X.std(axis=0)
     np.testing.assert_allclose(standardised_gaps(moments), expected, rtol=0.1, atol=0.02)
-    assert [name for name, _, _ in ranked_variables(moments)][:3] == ["relationship", "hours", "age"]
+    ranked = ranked_variables(standardised_gaps(moments), moments.schema)
+    assert [name for name, _, _ in ranked][:3] == ["relationship", "hours", "age"]
 
 
 def test_numbers_limits_and_names_leave_out_whole_variables(people):
@@ -162,3 +164,28 @@ def test_a_guard_that_still_rises_warns(people, monkeypatch):
     monkeypatch.setattr("fairstream.subspace.guard.LITTLE_GAIN", -1.0)
     with pytest.warns(FairstreamWarning, match="the guard has not converged"):
         solve(moments, 2, constraint="none", guard=1.0)
+
+
+def wide_gaps(d=8):
+    rng = np.random.default_rng(0)
+    sex = np.arange(400) % 2
+    return GroupMoments(d).update(rng.normal(size=(400, d)) + np.outer(sex, np.arange(d)), {"sex": sex})
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"n_components": 5}, r"leaves 3 of 8 columns, too few for n_components=5 and the unfair directions"),
+        ({"n_components": 1, "n_unfair": 3}, r"leaves 3 of 8 columns, too few for n_components=1"),
+        ({"n_unfair": 2}, r"leaves 3 of 8 columns, too few for any component .*: screen fewer, or lower n_u"),
+    ],
+)
+def test_a_screen_that_leaves_too_little_room_is_named(choices, message):
+    with pytest.raises(NoRoomError, match=f"screen=5 {message}"):
+        solve(wide_gaps(), screen=5, **choices)
+    assert solve(wide_gaps(), screen=1, **choices).parameters["n_screened"] == 1  # the control
+
+
+def test_a_frontier_of_a_screen_ends_where_the_room_does():
+    points = frontier(wide_gaps(), n_components=1, constraint="covariance", screen=5)
+    assert [point.n_unfair for point in points] == [1, 2]

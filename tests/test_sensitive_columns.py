@@ -121,6 +121,12 @@ def test_wrong_names_are_refused_and_change_nothing(people, case):
     assert fitted.components_ is before
 
 
+def test_a_name_with_the_prefix_of_a_column_transformer_is_explained(people):
+    frame = pd.DataFrame(people).rename(columns={"sex": "remainder__sex"})
+    with pytest.raises(ValueError, match="'remainder__sex' may be it: pass verbose_feature_names_out=False"):
+        FairStreamingPCA(2, sensitive_columns=["sex"]).fit(frame)
+
+
 def test_an_array_has_no_named_columns(people):
     with pytest.raises(ValueError, match="X is a ndarray without names: pass a frame"):
         FairStreamingPCA(2, sensitive_columns=["sex"]).fit(features_of(people))

@@ -5,6 +5,7 @@ import pytest
 from support.command import answer, run
 
 from fairstream import (
+    FairStreamingPCA,
     FairstreamWarning,
     collect_moments,
     embed_source,
@@ -182,3 +183,35 @@ def test_fit_writes_its_moments_too(frame, tmp_path):
     assert len(answer("frontier", tmp_path / "m", "-k", 2, "-m", 1)) == 2
     power = run(*fit, "--solver", "power", "--save-moments", tmp_path / "n", code=2)
     assert "--save-moments does not go with --solver power" in power.stderr
+
+
+@pytest.mark.parametrize("write", [embed_source, erase_source])
+def test_arguments_in_another_order_are_refused(write, tmp_path):
+    rng = np.random.default_rng(0)
+    pca = FairStreamingPCA(1, constraint="none").fit(rng.normal(size=(50, 3)))
+    model, source, path = pca.subspace_, open_source(rng.normal(size=(50, 3))), tmp_path / "z.npy"
+    for given, words in (
+        ((source, model, path), r"pass the model first, \(model, source, path\)"),
+        ((pca, source, path), "model is a FairStreamingPCA: pass its subspace_"),
+        ((model, path, source), r"pass open_like\(model, data\)"),
+        ((model, source, None), "path is a NoneType: name a file"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            write(*given)
+    assert write(model, source, path) == 50
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npy"])
+def test_erased_tables_are_read_like_the_table_and_erased_matrices_hold_features(frame, tmp_path, suffix):
+    frame = frame.assign(a=9 * frame["a"] + 40)
+    columns = {"sensitive_features": ["sex"], "features": [*"abcd"]}
+    model = fit_source(open_source(frame, standardize=True, **columns), n_components=2).subspace_
+    erase_source(model, open_like(model, frame, block_size=64), tmp_path / f"erased{suffix}")
+    found = read(tmp_path / f"erased{suffix}")
+    if suffix == ".npy":
+        np.testing.assert_allclose(found.mean(), 0, atol=1e-9)
+        Z = model.embed(found.to_numpy())
+    else:
+        np.testing.assert_allclose(found.mean(), frame[[*"abcd"]].mean(), atol=1e-9)
+        Z = np.concatenate([model.embed(b.X) for b in open_like(model, tmp_path / f"erased{suffix}")])
+    np.testing.assert_allclose(Z, model.embed(frame), atol=1e-9)

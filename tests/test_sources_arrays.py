@@ -181,8 +181,8 @@ def test_no_rows_make_no_block():
 
 def test_features_choose_columns():
     whole = np.round(X)  # column 3 holds the groups
-    (block,) = open_source(whole, features=[3, -1], sensitive_features=[3])
-    np.testing.assert_array_equal(block.X, whole[:, [3, D - 1]])
+    (block,) = open_source(whole, features=[2, -1], sensitive_features=[3])
+    np.testing.assert_array_equal(block.X, whole[:, [2, D - 1]])
     (block,) = open_source(whole, sensitive_features=[3], keep_sensitive=True)
     np.testing.assert_array_equal(block.X, whole)
 
@@ -205,6 +205,9 @@ def test_other_arrays_are_taken_as_arrays():
         (X, {"sensitive_features": [1, 1]}, "names a column twice"),
         (X, {"features": ["a"]}, "pass column indices"),
         (X, {"features": [99]}, "features names column 99"),
+        (X, {"features": [1, 3], "sensitive_features": [3]}, "features names 3, which is sensitive"),
+        (X, {"features": [1, -1], "target": D - 1}, f"features names {D - 1}, which is the target"),
+        (X, {"features": [1, 2], "ids": 2}, "features names 2, which is the ids"),
         (X, {"target": Y[:4]}, r"target has shape \(4,\)"),
         (X, {"keep_sensitive": True}, "keep_sensitive does not apply"),
         (

@@ -6,6 +6,7 @@ import gzip
 
 import numpy as np
 import pytest
+from support.memory import arrow_peak_of
 
 from fairstream.data import open_source
 
@@ -86,8 +87,83 @@ def test_a_line_without_end_is_refused_with_the_file_and_the_limit(tmp_path):
 def test_a_line_that_grows_too_long_further_down_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"x,sex\n" + b"1,f\n" * 300_000 + b"2," + b"m" * 3_000_000 + b"\n")
-    with pytest.raises(ValueError, match=r"a\.csv cannot be read: it has a line of more than 1,048,576"):
+    with pytest.raises(ValueError, match=r"a\.csv cannot be read: it has a line of more than 524,288"):
         list(open_source(path, sensitive_features=["sex"]))
+
+
+def empty_for(size, *, end=""):
+    """Lines of CSV whose column c holds no value for so many bytes, and then does."""
+    return "x,c,sex\n" + "1.5,,f\n" * (size // 7) + "2.5,3.5,m\n" * 20 + end
+
+
+def test_a_column_that_is_empty_for_the_first_half_megabyte_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text(empty_for(700_000))
+    blocks = list(open_source(tmp_path / "a.csv", sensitive_features=["sex"], impute="mean"))
+    assert {value for block in blocks for value in block.X[:, 1]} == {3.5}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_column_that_is_empty_for_the_first_megabyte_is_told_of_with_how_much_was_looked_at(
+    tmp_path, encoding
+):
+    path = tmp_path / "a.csv"
+    path.write_text(empty_for(2_000_000))
+    options = {"sensitive_features": ["sex"], "impute": "mean", "text_encoding": encoding}
+    said = (
+        r"column 'c' holds no value: leave it out with exclude=\['c'\]; only the first 1,048,5\d\d bytes of "
+        r".*a\.csv were looked at: if values follow, fix a type with column_types=\{name: type\}$"
+    )
+    with pytest.raises(ValueError, match=said):
+        open_source(path, **options)
+    blocks = list(open_source(path, **options, column_types={"c": "float64"}))
+    assert blocks[-1].X[-1].tolist() == [2.5, 3.5]
+    assert open_source(path, exclude=["c"], **options).feature_names == ("x",)
+
+
+def test_the_value_of_a_last_line_without_an_end_is_looked_at(tmp_path):
+    (tmp_path / "a.csv").write_text("x,c,sex\n1,,f\n1,,m\n1,2,m")
+    (block,) = open_source(tmp_path / "a.csv", sensitive_features=["sex"], impute="mean")
+    assert block.X.tolist() == [[1, 2]] * 3
+
+
+def test_a_new_table_whose_column_is_empty_says_what_the_encoding_wants(tmp_path):
+    (tmp_path / "a.csv").write_text("x,c\n1,2\n3,4\n")
+    encoding = open_source(tmp_path / "a.csv").encoding
+    (tmp_path / "new.csv").write_text(empty_for(1_100_000))
+    with pytest.raises(ValueError, match=r"'c' holds no value, the encoding wants a number: .*looked at"):
+        open_source(tmp_path / "new.csv", encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"encoding": {"columns": [{"name": "x", "kind": "number", "width": 1}]}}]
+)
+def test_a_file_with_a_header_only_has_no_rows(tmp_path, more):
+    (tmp_path / "a.csv").write_text("x,c,sex\n")
+    with pytest.raises(ValueError, match=r"a\.csv has no rows: pass a table with rows$"):
+        open_source(tmp_path / "a.csv", sensitive_features=["sex"], **more)
+    (tmp_path / "b.csv").write_text("x,c,sex\n1,2,f\n")
+    with pytest.raises(ValueError, match=r"a\.csv has no rows"):  # the first file settles the types
+        open_source(tmp_path / "*.csv", sensitive_features=["sex"], **more)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    """The parser's buffers are most of it: they hold as much of a file of 25 MB as of one of 75."""
+    rng = np.random.default_rng(0)
+    lines = "".join(",".join([*(f"{value:.6f}" for value in row), "f\n"]) for row in rng.random((5_000, 20)))
+    peaks = []
+    for copies in (28, 84):
+        path = tmp_path / f"{copies}.csv"
+        path.write_text(",".join([*(f"x{j}" for j in range(20)), "sex"]) + "\n" + lines * copies)
+
+        def read(path=path):
+            for _ in open_source(path, sensitive_features=["sex"]):
+                pass
+
+        peaks.append(arrow_peak_of(read))
+    assert max(peaks) < 36 * 2**20
+    # The control: the whole file at once needs more.
+    assert arrow_peak_of(lambda: pa.csv.read_csv(path)) > 84 * 5_000 * 20 * 8
 
 
 def latin(path, text):
@@ -148,6 +224,38 @@ def test_a_header_cut_at_the_wrong_character_hints_at_the_delimiter(tmp_path, ma
     assert f"delimiter={mark!r}" in str(caught.value)
     (block,) = open_source(path, sensitive_features=["sex"], delimiter=mark)
     assert block.X.tolist() == [[1], [2]]
+
+
+def test_decimal_commas_do_not_hide_that_the_header_is_cut_at_the_wrong_character(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x;y;sex\n1,5;2;f\n2,5;3;m\n")  # two fields in each row, as a comma cuts them
+    with pytest.raises(ValueError, match=r"pass delimiter=';' if .*, with decimal=',' if numbers"):
+        open_source(path, sensitive_features=["sex"])
+    (block,) = open_source(path, sensitive_features=["sex"], decimal=",")
+    assert block.X.tolist() == [[1.5, 2], [2.5, 3]]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('"a,x";b;sex\n1;2;f\n3;4;m\n', "'a,x;b;sex'"),
+        ("\n\na;b;sex\n1;2;f\n", "'a;b;sex'"),
+        ('"a\nx";b\n1;2\n3;3\n', r"'a\\nx;b'"),
+        ("\ufeffa;b;sex\n1;2;f\n", "'a;b;sex'"),
+        ("\ufeffa;b;sex\n1,5;2;f\n", "'a;b;sex'"),  # no table as a comma cuts it
+        ("a;b;sex\r1;2;f\r3;4;m\r", "'a;b;sex'"),
+        ("\r\na;b;sex\r\n1,5;2;f\r\n", "'a;b;sex'"),
+    ],
+)
+def test_the_header_is_the_one_that_the_parser_finds(tmp_path, text, shown):
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    with pytest.raises(ValueError, match=rf"a\.csv has one column, {shown}: pass delimiter=';'"):
+        open_source(tmp_path / "a.csv")
+
+
+def test_a_quoted_name_with_another_delimiter_is_no_reason_to_doubt_several_columns(tmp_path):
+    (tmp_path / "a.csv").write_text('"a;x",b\n1,2\n')
+    assert open_source(tmp_path / "a.csv").feature_names == ("a;x", "b")
 
 
 def test_a_single_column_whose_name_has_a_semicolon_can_be_read(tmp_path):

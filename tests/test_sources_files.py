@@ -8,12 +8,14 @@ import itertools
 import json
 import os
 import pickle
+import re
 import socket
 import subprocess
 import sys
 import time
 import uuid
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -300,7 +302,7 @@ def test_a_folder_of_two_kinds_is_refused_and_a_pattern_chooses(tmp_path):
 def test_files_that_are_no_tables_are_named(tmp_path):
     in_parts(tmp_path, "csv")
     np.save(tmp_path / "a.npy", np.eye(2))
-    with pytest.raises(ValueError, match=r"a.npy ends in '.npy': name tables"):
+    with pytest.raises(ValueError, match=r"a.npy ends in .npy: name tables"):
         open_source(str(tmp_path / "*"))
     with pytest.raises(FileNotFoundError, match=r"no.csv does not exist"):
         open_source([tmp_path / "part-0.csv", tmp_path / "no.csv"])
@@ -347,12 +349,85 @@ def test_long_lines_of_json_are_no_obstacle(tmp_path):
     assert block.X.tolist() == [[0.5, 0.5]] * 3
 
 
+def one_record_batch(path, compression=None, stream=False):
+    """Write 32 MB as one record batch; return their number."""
+    numbers = np.random.default_rng(0).normal(size=(4, 1_000_000))
+    batch = pa.record_batch([pa.array(column) for column in numbers], names=["id", "x0", "x1", "x2"])
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with new(path, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return numbers.nbytes
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_record_batch_is_used_where_it_is_mapped(tmp_path, stream):
+    def held():
+        before = pa.total_allocated_bytes()
+        source = open_source(tmp_path / "a.arrow", features=["x0", "x1", "x2"])
+        return max(pa.total_allocated_bytes() - before for _ in source)
+
+    size = one_record_batch(tmp_path / "a.arrow", stream=stream)
+    assert held() < size / 2  # a block or two
+    one_record_batch(tmp_path / "a.arrow", compression="zstd", stream=stream)
+    assert held() > size / 2, "the control: what is compressed cannot be used where it is"
+
+
+def test_pages_of_a_mapped_file_are_left_once_they_were_read(tmp_path):
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("the system does not tell what is resident")
+
+    def resident():
+        return 1024 * int(re.search(r"RssFile:\s+(\d+)", status.read_text())[1])
+
+    size = one_record_batch(tmp_path / "a.arrow")
+    for _ in range(2):  # code that is run for the first time is mapped too
+        before = resident()
+        grown = [resident() - before for _ in open_source(tmp_path / "a.arrow", block_size=10_000)]
+    assert grown[-1] < size / 2
+    with pa.memory_map(str(tmp_path / "a.arrow")) as handle:
+        values = pa.ipc.open_file(handle).get_batch(0).to_tensor().to_numpy()
+        assert values.any()
+        assert resident() - before > size / 2, "the control: pages stay while a file is mapped"
+
+
 @pytest.mark.parametrize("damage", [b"", b"ARROW1 not really", None])
 def test_a_damaged_arrow_file_is_one_line_of_error(tmp_path, damage):
     (tmp_path / "a.arrow").write_bytes(arrow_bytes()[:-2_000] if damage is None else damage)
     with pytest.raises(ValueError, match=r"a\.arrow cannot be read: ") as caught:
         list(open_source(tmp_path / "a.arrow", **ROLES))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_an_arrow_file_without_columns_is_one_line_of_error(tmp_path, stream, rows):
+    table = pa.table({"a": np.arange(rows)}).select([])
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with new(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for options in ({}, ROLES):
+        with pytest.raises(ValueError, match=r"a\.arrow has no columns: pass a table with columns$"):
+            open_source(tmp_path / "a.arrow", **options)
+
+
+def test_an_arrow_file_without_rows_is_told_so(tmp_path):
+    table = pa.table({"a": pa.array([], pa.string())})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(ValueError, match=r"a\.arrow has no rows: pass a table with rows$"):
+        list(open_source(tmp_path / "a.arrow"))
+
+
+def test_a_member_without_a_value_in_the_first_megabyte_of_json_lines_is_told_of(tmp_path):
+    rows = '{"x": 1, "c": null}\n' * 60_000
+    (tmp_path / "a.jsonl").write_text(rows + '{"x": 1, "c": 2}\n')
+    with pytest.raises(ValueError, match=r"'c' holds no value: .*; only the first 1,048,5\d\d bytes of .*"):
+        open_source(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"x": 1, "c": null}\n{"x": 1, "c": null}\n{"x": 1, "c": 2}')
+    (block,) = open_source(tmp_path / "a.jsonl", impute="mean")
+    assert block.X.tolist() == [[1, 2]] * 3
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "arrow", "parquet", "stream", "gzip"])
@@ -364,6 +439,8 @@ def test_standard_input_is_a_source(monkeypatch, form):
     spooled.cache_clear()
     source = open_source("-", **ROLES)  # categories are found in a first pass: it is read twice
     assert_same_rows(source, EXPECTED)
+    with pytest.raises(ValueError, match="features names 'no', standard input has x0"):
+        open_source("-", features=["no"])
     os.remove(spooled())
     spooled.cache_clear()
 

@@ -62,7 +62,11 @@ def test_unknown_endings_and_folders_are_refused(tmp_path):
     (tmp_path / "a.docx").write_text("")
     (tmp_path / "plain").write_text("")
     (tmp_path / "empty").mkdir()
-    for name, message in [("a.docx", "'.docx'"), ("plain", "'nothing'"), ("empty", "a folder without")]:
+    for name, message in [
+        ("a.docx", "ends in .docx"),
+        ("plain", "ends in nothing"),
+        ("empty", "a folder without"),
+    ]:
         with pytest.raises(ValueError, match=message):
             open_source(tmp_path / name)
 

@@ -1,6 +1,7 @@
 """Options of tables: missing values, decimal comma, bad rows, unknown categories, identifiers."""
 
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -89,6 +90,105 @@ def test_the_command_line_reads_such_files(tmp_path):
     assert answer(*transform)["rows_skipped"] == 1
     refused = run(*fit[:-6], "--bad-rows", "raise", "-k", 1, "-o", tmp_path / "n", code=1).stderr
     assert "--bad-rows skip" in refused
+
+
+def test_a_model_remembers_what_counts_as_missing(tmp_path):
+    """A control without the declaration takes "?" for a category of its own."""
+    lines = [
+        f"{'?' if a % 9 == 4 else a % 7},{'?' if a % 11 == 5 else 'ab'[a % 2]},{'fm'[a // 2 % 2]}"
+        for a in range(120)
+    ]
+    (tmp_path / "d.csv").write_text("\n".join(["age,job,sex", *lines]))
+    (tmp_path / "new.csv").write_text("age,job\n3,?\n?,a\n1,b\n")
+    fit = ["fit", tmp_path / "d.csv", "-s", "sex", "-k", 1, "-m", 0]
+    answer(*fit, "--null-values", "?", "--impute", "mean", "-o", tmp_path / "m")
+    answer("transform", tmp_path / "m", tmp_path / "new.csv", "-o", tmp_path / "z.npy")
+    model = load(tmp_path / "m")
+    new = open_like(model, tmp_path / "new.csv")
+    assert new.feature_names == ("age", "job=a", "job=b")
+    assert new.encoding == model.schema.encoding
+    assert new.encoding["null_values"] == ["?"]
+    X = rows_of(new)
+    assert 0 < X[0, 1] < 1
+    assert X[0, 1:].sum() == pytest.approx(1)
+    frame = pd.DataFrame(
+        {"age": [3.0, None, 1.0], "job": ["?", "a", "b"]}
+    )  # "?" is text here, and missing all the same
+    np.testing.assert_array_equal(rows_of(open_like(model, frame)), X)
+    more = open_like(model, tmp_path / "new.csv", null_values=["a"], unseen="ignore")
+    assert rows_of(more)[1, 1] == X[0, 1]
+    assert "null_values" not in open_source(frame[["age"]].fillna(0)).encoding
+
+
+def same_rows(path, kind):
+    """Return the rows of a CSV file as another kind of table, in which "?" is text."""
+    frame = pd.read_csv(path)
+    if kind == "frame":
+        return frame
+    if kind == "categorical":
+        return frame.astype({"job": "category", "sex": "category"})
+    if kind == "polars":
+        return pytest.importorskip("polars").from_pandas(frame)
+    other = path.with_suffix(f".{kind}")
+    if kind == "jsonl":
+        frame.to_json(other, orient="records", lines=True)
+    else:
+        {"parquet": frame.to_parquet, "feather": frame.to_feather}[kind](other)
+    return other
+
+
+@pytest.mark.parametrize("kind", ["frame", "categorical", "polars", "parquet", "feather", "jsonl"])
+def test_what_counts_as_missing_is_no_group_and_no_target_in_any_table(tmp_path, kind):
+    path = tmp_path / "d.csv"
+    path.write_text(
+        "a,job,sex,y\n" + "".join(f"{i},{'?xy'[i % 3]},{'fm?'[i % 3]},{'ab?'[i % 3]}\n" for i in range(9))
+    )
+    roles = {"sensitive_features": ["sex"], "target": "y"}
+    fitted = open_source(path, null_values=["?"], impute="mean", **roles)
+    (expected,) = fitted
+    (block,) = open_source(same_rows(path, kind), encoding=fitted.encoding, **roles)
+    np.testing.assert_array_equal(block.X, expected.X)
+    assert block.groups["sex"].labels == ("f", "m")
+    np.testing.assert_array_equal(block.groups["sex"].codes, expected.groups["sex"].codes)
+    assert block.target.tolist() == expected.target.tolist() == ["a", "b", None] * 3
+    with pytest.raises(ValueError, match="'sex' is ids and has missing values"):
+        list(open_source(same_rows(path, kind), encoding=fitted.encoding, ids="sex"))
+    assert open_source(same_rows(path, kind), encoding=fitted.encoding).encoding == fitted.encoding
+
+
+def test_an_encoding_remembers_what_was_declared_later_too(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("a,job\n1,x\n2,?\n3,-\n")
+    encoding = open_source(path, null_values=["?", "-"], impute="mean").encoding | {"null_values": ["?"]}
+    assert open_source(path, encoding=encoding, null_values=["-"]).encoding["null_values"] == ["-", "?"]
+
+
+@pytest.mark.parametrize("nothing", [None, (), [], np.array([], dtype=str)])
+def test_options_that_list_nothing_change_nothing(tmp_path, nothing):
+    path = tmp_path / "d.csv"
+    path.write_text("a,b\n1,2\n")
+    assert open_source(path, exclude=nothing, keep=nothing, null_values=nothing).feature_names == ("a", "b")
+    encoding = {"columns": [{"name": "a", "kind": "number", "width": 1}], "null_values": ["?"]}
+    like = open_source(path, encoding=encoding, exclude=nothing, keep=nothing, null_values=nothing)
+    assert like.encoding == encoding
+
+
+@pytest.mark.parametrize("kind", [list, tuple, pd.Index, np.array])
+def test_names_of_columns_come_in_any_list(kind):
+    frame = pd.DataFrame({"a": [1.0], "b": [2.0], "c": ["?"], "d": [None]})
+    source = open_source(frame, exclude=kind(["b", "d"]), keep=kind(["c"]))
+    assert (source.feature_names, source.kept_names) == (("a",), ("c",))
+    with pytest.raises(ValueError, match=r"leave it out with exclude=\['b', 'd'\]"):
+        open_source(frame, exclude=kind(["b"]))
+    assert open_source(frame, features=kind(["a"])).feature_names == ("a",)
+
+
+@pytest.mark.parametrize("argument", ["exclude", "keep", "features", "null_values"])
+@pytest.mark.parametrize("value", ["a", 1, [1], [None]])
+def test_what_is_no_list_of_texts_is_refused_by_its_name(tmp_path, argument, value):
+    (tmp_path / "d.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=f"^{argument} is {re.escape(repr(value))}: pass a list of"):
+        open_source(tmp_path / "d.csv", **{argument: value})
 
 
 # Categories -----------------------------------------------------------------------------------------
@@ -199,3 +299,83 @@ def test_numbers_that_repeat_or_are_few_are_no_identifiers():
         list(open_source(pd.DataFrame({"n": [*range(150), 3]})))
         list(open_source(pd.DataFrame({"n": range(50)})))
         list(open_source(pd.DataFrame({"x": np.arange(500) / 7})))
+
+
+# Columns that are left out --------------------------------------------------------------------------
+
+
+def test_excluded_columns_are_no_features(tmp_path):
+    frame = table(["cook", "nurse"] * 60, person=np.arange(120), sex=["f", "f", "m", "m"] * 30)
+    assert open_source(frame, sensitive_features=["sex"], exclude=["person"]).feature_names == (
+        "job=cook",
+        "job=nurse",
+        "age",
+    )
+    for options, words in (
+        ({"exclude": ["nobody"]}, "exclude names 'nobody'"),
+        ({"exclude": "person"}, "exclude is 'person': pass a list"),
+        ({"exclude": ["person"], "features": ["age"]}, "exclude does not apply beside features"),
+        ({"exclude": ["age"], "encoding": open_source(frame[["age"]]).encoding}, "beside encoding"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            open_source(frame, **options)
+    frame.to_csv(tmp_path / "d.csv", index=False)
+    fit = ["fit", tmp_path / "d.csv", "-s", "sex", "-k", 1, "-m", 0]
+    told = " ".join(run(*fit, "-o", tmp_path / "m").stderr.split())
+    assert "leave it out with --exclude person" in told
+    assert "pass --id-column person" in told
+    assert not run(*fit, "--exclude", "person", "-o", tmp_path / "m").stderr
+    assert not run(*fit, "--id-column", "person", "-o", tmp_path / "m").stderr
+
+
+@pytest.mark.parametrize("value", ["?", "N/A", "Unknown", " - "])
+def test_a_category_that_usually_means_missing_is_warned_of(value):
+    jobs = ["cook", "nurse", value] * 3
+    with pytest.warns(
+        FairstreamWarning, match=r"'job' holds .* in 3 rows, taken for a category.*null_values"
+    ):
+        rows_of(open_source(table(jobs)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows_of(open_source(table(jobs), categories={"job": ["cook", "nurse", value]}))
+        rows_of(open_source(table(["cook", "nurse", "unknown soldier"])))
+
+
+def test_the_command_line_names_the_option_for_missing_values(tmp_path):
+    (tmp_path / "d.csv").write_text(
+        "age,job,sex\n" + "".join(f"{a},{'a?b'[a % 3]},{'fm'[a % 2]}\n" for a in range(80))
+    )
+    fit = ["fit", tmp_path / "d.csv", "-s", "sex", "--exclude", "age", "-k", 1, "-m", 0, "-o", tmp_path / "m"]
+    told = " ".join(run(*fit).stderr.split())
+    assert "pass --null-values '?' --impute mean" in told
+    assert "list all of them in the JSON file of --categories" in told
+    assert "taken for a category" not in run(*fit, "--null-values", "?", "--impute", "mean").stderr
+
+
+# Frames as they are ---------------------------------------------------------------------------------
+
+
+def test_a_model_embeds_a_frame_with_the_columns_of_its_table():
+    """All rows, also beyond a block, and columns that are no features are ignored."""
+    frame = table(["cook", "nurse", "judge"] * 60, sex=["f", "m"] * 90)
+    pca = fit_source(
+        open_source(frame, sensitive_features=["sex"], standardize=True), n_components=1, constraint="mean"
+    )
+    model, new = pca.subspace_, frame.iloc[::-1]
+    Z = model.embed(new)
+    np.testing.assert_allclose(Z.to_numpy(), model.embed(rows_of(open_like(model, new, block_size=50))))
+    assert Z.index.equals(new.index)
+    np.testing.assert_allclose(model.erase(new), model.erase(rows_of(open_like(model, new))))
+    with pytest.raises(ValueError, match=r"pass it to subspace_\.embed"):
+        pca.transform(new.drop(columns="sex"))
+
+
+def test_scaled_numbers_of_a_frame_are_scaled_as_in_the_fit():
+    """Their names are those of the features, so taking them as they are would go unnoticed."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(90, 3)) * [1, 10, 100] + 5, columns=[*"abc"])
+    sex = {"sex": rng.choice(["f", "m"], 90)}
+    model = fit_source(open_source(frame, sensitive_features=sex, standardize=True), n_components=1).subspace_
+    np.testing.assert_allclose(model.embed(frame), model.embed(rows_of(open_like(model, frame))))
+    plain = fit_source(open_source(frame, sensitive_features=sex), n_components=1).subspace_
+    np.testing.assert_allclose(plain.embed(frame.assign(d="x")), plain.embed(frame.to_numpy()))

@@ -7,6 +7,8 @@ from support.command import run
 from fairstream import GroupMoments, collect_moments, open_source, tune
 from fairstream.data.targets import TargetNumbers
 
+pytestmark = pytest.mark.usefixtures("few_families")
+
 
 @pytest.fixture
 def people():

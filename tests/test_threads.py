@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import fairstream
 from fairstream import FairPowerMethod, FairStreamingPCA, GroupMoments
-from fairstream.linalg import products
 from fairstream.linalg import threads as linalg
 from fairstream.power import step
 
@@ -52,7 +51,7 @@ def test_a_jump_of_the_level_leaves_the_sketch_whole(two_threads, jump, first):
     assert pca.explained_variance_ratio_.sum() == pytest.approx(kept, rel=1e-3)
 
 
-@pytest.mark.parametrize(("k", "shared_in"), [(3, step), (150, products)], ids=["rows", "products"])
+@pytest.mark.parametrize(("k", "shared_in"), [(3, step), (150, linalg)], ids=["rows", "products"])
 def test_a_power_step_is_the_same_on_two_threads(monkeypatch, k, shared_in):
     rng = np.random.default_rng(0)
     X, sex = rng.normal(size=(900, 300)) * np.linspace(3, 1, 300), rng.integers(0, 2, 900)

@@ -1,18 +1,25 @@
 """tune: what it chooses holds on rows it never saw, and it says so only then."""
 
+import re
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from fairstream import FairstreamWarning, GroupMoments, solve
+from fairstream import FairstreamWarning, GroupMoments, open_source, solve
+from fairstream.auditing.measure.verdict import verdict
 from fairstream.auditing.tuning import tune
 from fairstream.auditing.tuning.division import divided, row_places
 from fairstream.auditing.tuning.judge import Judge
+from fairstream.cli.wording import Wording
 
 KEY = b"a secret of more than sixteen bytes"
 QUICK = {"attack": "standard", "dithers": (0.0, 0.3, 0.8), "n_components": 3}
 SEARCHED = ({"constraint": "mean"}, {"constraint": "mean", "screen": 1}, {"constraint": "none"})
+pytestmark = pytest.mark.usefixtures("few_families")
 
 
 def people(n_rows, seed=0):
@@ -54,7 +61,11 @@ def test_the_winner_keeps_most_of_all_that_stay_below_the_limit(tuned):
     within = [candidate for candidate in found.candidates if candidate.leak_bound <= 0.75]
     assert found.chosen.variance == max(candidate.variance for candidate in within)
     assert any(candidate.leak > 0.75 for candidate in found.candidates)  # some do leak
-    assert len(lines) == len(found.candidates)
+    told = [line for line in lines if "keeps" in line]
+    assert len(told) == len(found.candidates)
+    assert told[0].startswith("setting 1 of 3: ")
+    assert told[-1].startswith(("setting 3 of 3: ", "more dither: "))
+    assert lines[-1] == "confirming the choice on rows kept aside"
     assert "Holds: the strongest attacker" in " ".join(found.summary())
 
 
@@ -89,6 +100,99 @@ def test_a_limit_that_cannot_be_kept_is_said():
             attack="standard",
         )
     assert not found.holds
+
+
+def test_a_model_that_nulls_no_spread_says_so(tuned):
+    found, _ = tuned
+    assert {candidate.n_unfair for candidate in found.candidates} == {0}
+    assert found.estimator.subspace_.describe()["parameters"]["n_unfair"] == 0
+
+
+READ = r"a forest and boosted trees read the groups at AUC 0\.\d+, target AUC 0\.\d+"
+
+
+def announced(*data, **wishes):
+    lines = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FairstreamWarning)
+        tune(*data, announce=lines.append, attack="standard", n_components=3, **wishes)
+    return lines
+
+
+def test_what_helps_to_choose_a_limit_is_said_first():
+    X, group, y = people(3_000)
+    lines = announced(X, {"sex": group}, y, limit=0.8, searched=[{"constraint": "mean"}], dithers=(0.3,))
+    assert re.match(rf"plain PCA, 3 components: {READ} \(0\.5 is a coin", lines[0])
+    assert re.fullmatch(r"a good score for the target tells sex at AUC 0\.\d+", lines[1])
+    assert lines[2].startswith("setting 1 of 1: ")
+    lines = announced(X, {"sex": group}, keep=0.3, searched=[{"constraint": "mean"}], dithers=(0.3,))
+    assert "target" not in " ".join(lines)
+
+
+def test_progress_shows_the_target_and_what_all_families_found(tuned):
+    found, lines = tuned
+    judged = [line for line in lines if line.startswith("setting ")]
+    assert all(re.search(rf"keeps \d+% of plain PCA's variance, {READ}$", line) for line in judged)
+    told = [line for line in lines if line.startswith("all families: ")]
+    assert told[-1] == f"all families: {found.chosen.in_words()}: AUC {found.chosen.leak:.3f}"
+    assert any("The target is predicted from it at AUC 0." in line for line in found.summary())
+
+
+def test_a_limit_below_what_the_target_tells_is_warned_of():
+    X, group, _ = people(3_000)
+    y = np.where(np.random.default_rng(1).random(3_000) < 0.9, X[:, 1] > 1, group)  # X[:, 1] tells the group
+    how = {"searched": [{"constraint": "mean"}], "dithers": (0.8,), "n_components": 3, "attack": "standard"}
+    with pytest.warns(
+        FairstreamWarning, match=r"limit=0\.6 is below what a good score .* tells of 'sex', AUC 0"
+    ):
+        tune(X, {"sex": group}, y, limit=0.6, **how)
+
+
+def test_groups_too_small_to_be_judged_are_warned_of_and_left_out():
+    """They used to end a search of minutes with an AUC of nan, or an error."""
+    X, group, _ = people(2_000)
+    groups = group.astype(str).astype(object)
+    groups[:12] = "x"
+    how = {"limit": 0.9, "searched": [{"constraint": "mean"}], "dithers": (0.8,), "n_components": 3}
+    with pytest.warns(FairstreamWarning, match=r"fewer than 10 rows .* in sex='x' \(12 rows\): no attacker"):
+        found = tune(X, {"sex": groups}, attack="standard", **how)
+    assert found.attacks["sex"].n_groups == 2
+    assert np.isfinite([candidate.leak for candidate in found.candidates]).all()
+    with pytest.raises(ValueError, match="'sex' has not two groups with at least 10 rows"):
+        tune(X, {"sex": np.where(groups == "x", "x", "y")}, **how)
+
+
+def test_more_than_two_groups_are_named_and_the_one_that_is_read_best_is_told():
+    X, group, _ = people(900)
+    race = np.array(["a", "few", "b", "c"])[np.where(np.arange(900) < 5, 1, 2 * (group == 1))]
+    race[group == 0] = np.where(np.arange(900) % 2, "a", "c")[group == 0]
+    division = divided(X, {"race": race}, None, 1_000)
+    found = Judge(division, confidence=0.95, seed=0).attacks(
+        solve(division.moments, 2, constraint="none"), 0.0, "judge", "standard"
+    )["race"]
+    assert found.by_group.keys() == {"a", "b", "c"}  # "few" has too few rows
+    assert "reads b, of 3 groups the one it reads best" in verdict(found, 0.6).sentence  # it differs
+
+
+def test_moments_that_do_not_fit_into_memory_name_the_columns_with_most_categories(monkeypatch):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr("fairstream.linalg.memory.free_bytes", lambda: 1_000)
+    frame = pd.DataFrame(
+        {"name": [f"n{j % 90}" for j in range(300)], "age": range(300), "sex": ["f", "m"] * 150}
+    )
+    source = open_source(frame, sensitive_features=["sex"])
+    with pytest.raises(
+        MemoryError, match="GB are free: the columns with most categories are 'name'"
+    ) as error:
+        tune(source, limit=0.7)
+    text = Wording({"--exclude", "--impute", "--max-categories", "--unseen"})(str(error.value))
+    assert text.endswith(
+        "'name' (90); leave them out with --exclude name, or pass --unseen other and --max-categories 50 to "
+        "join the rarest"
+    )
+    with pytest.raises(MemoryError, match="choose fewer columns"):
+        tune(np.ones((300, 9)), {"sex": np.arange(300) % 2}, limit=0.7)
 
 
 def test_moments_with_a_sample_are_enough():
@@ -172,11 +276,40 @@ def test_recovered_variance_is_what_a_linear_map_recovers():
     assert told > plain + 0.05  # the control: correlated features are told too
 
 
+def test_variance_that_one_row_carries_is_none_for_new_rows():
+    X, groups, _ = people(3_000)
+    X[:, -1] = 0
+    X[10, -1] = 200.0  # more variance than any other feature has
+    X[:, -2] = np.where(np.arange(3_000) % 30 == 0, 20.0, 0.0)  # much, carried by a hundred rows
+    division = divided(X, groups, None, 5_000)
+    judge = Judge(division, confidence=0.95, seed=0)
+    plain = solve(division.moments, 1, constraint="none")
+    many, one = (replace(plain, components=np.eye(8)[[j]]) for j in (6, 7))
+    shares = X.var(axis=0) / X.var(axis=0).sum()
+    assert judge.recovered_variance(many, 0.0) > 0.9 * shares[6]  # the control
+    assert judge.recovered_variance(one, 0.0) < 0.3 * shares[7]
+
+
+def test_the_last_attackers_know_rows_that_no_guard_has_seen(tuned):
+    found, _ = tuned
+    assert found.attacks["sex"].n_fit == (row_places(0, 6_000) < 2).sum()
+
+
+def test_a_share_that_no_candidate_keeps_is_refused():
+    X, group, _ = people(1_000)
+    with pytest.raises(ValueError, match=r"no candidate keeps keep=0.99 of plain PCA's variance: lower it"):
+        tune(X, group, keep=0.99, searched=[{"constraint": "mean", "screen": 2}], **QUICK)
+
+
 def test_settings_that_leave_too_few_features_are_skipped():
     rng = np.random.default_rng(0)
     group = rng.integers(0, 2, 2_000)
     X = rng.normal(size=(2_000, 4))
     X[:, 0] += group
     asked = [{"constraint": "mean", "screen": 3}, {"constraint": "mean", "screen": 4}, {"constraint": "mean"}]
-    found = tune(X, group, limit=0.7, n_components=2, attack="standard", searched=asked, dithers=(0.0,))
+    lines = []
+    options = {"attack": "standard", "dithers": (0.0,), "announce": lines.append}
+    found = tune(X, group, limit=0.95, n_components=2, searched=asked, **options)
     assert {candidate.screen for candidate in found.candidates} == {0}
+    assert sum("skipped: " in line for line in lines) == 2
+    assert "plain PCA is below the limit of 0.95 already" in lines[1]

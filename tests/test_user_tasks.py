@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 from support.command import run
 
-from fairstream import FairstreamWarning
-
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
@@ -151,8 +149,9 @@ def test_erase_before_any_model(people):
 
     X, y = people.drop(columns=["hired", "race"]), people["hired"]
     model = make_pipeline(FairEraser(sensitive_columns=["sex"]), HistGradientBoostingClassifier(max_iter=20))
-    model.fit(X, y)
+    predicted = model.fit(X, y).predict(X)
     # end
+    assert set(predicted) == {0, 1}
     assert [*model[0].transform(X).columns] == NUMBERS
 
 
@@ -278,9 +277,8 @@ def test_fit_on_a_parquet_file_that_does_not_fit_in_memory():
     # begin parquet
     from fairstream import fit_source, open_source
 
-    source = open_source(
-        "people.parquet", sensitive_features=["sex"], features=["x0", "x1", "x2", "x3", "x4"]
-    )
+    columns = ["x0", "x1", "x2", "x3", "x4"]
+    source = open_source("people.parquet", sensitive_features=["sex"], features=columns)
     pca = fit_source(source, n_components=2)
     pca.subspace_.save("model.safetensors")
     # end
@@ -487,14 +485,14 @@ def test_keep_what_it_can_below_a_limit_on_what_leaks(people):
 
 def test_leak_as_little_as_possible_at_80_percent_of_the_variance(people):
     X, sex = people[NUMBERS], people["sex"]
-    quick = {"searched": [{"constraint": "mean"}], "dithers": (0.0, 0.3), "attack": "standard"}
+    quick = {"searched": [{"constraint": "none"}], "dithers": (0.0, 0.3), "attack": "standard"}
     # begin tune by keep
     from fairstream import tune
 
-    found = tune(X, {"sex": sex}, keep=0.6, n_components=3, **quick)
+    found = tune(X, {"sex": sex}, keep=0.8, n_components=3, **quick)
     print(found.to_frame())
     # end
-    assert found.chosen.variance > 0
+    assert found.chosen.variance >= 0.8 * found.plain_variance
 
 
 def test_leave_out_the_columns_that_tell_most(people):
@@ -687,7 +685,9 @@ def test_a_european_file_on_the_command_line():
 def test_a_copy_of_the_sensitive_column_among_the_features_is_noticed(people):
     X = people[NUMBERS].assign(sex_code=(people["sex"] == "f").astype(float))
     # begin copies
-    from fairstream import FairStreamingPCA
+    import pytest
+
+    from fairstream import FairStreamingPCA, FairstreamWarning
 
     with pytest.warns(FairstreamWarning, match="'sex_code' among the features is named like"):
         FairStreamingPCA(3).fit(X, sensitive_features={"sex": people["sex"]})

@@ -12,12 +12,12 @@ from fairstream.auditing.measure.verdict import verdict
 from fairstream.auditing.report import AttackCurve, Estimate
 
 
-def attacked(auc, error, trend):
+def attacked(auc, error, trend, gain=None):
     codes = np.arange(60) % 2
     Z = np.random.default_rng(0).normal(size=(60, 2))
     result = attack(Z, codes, families=["linear"])
     strongest = dataclasses.replace(result.strongest, auc=Estimate(auc, 0, 1), standard_error=error)
-    return dataclasses.replace(result, strongest=strongest, curve=AttackCurve((), None, trend))
+    return dataclasses.replace(result, strongest=strongest, curve=AttackCurve((), gain, trend))
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,25 @@ def test_a_verdict_follows_the_one_sided_bounds_and_the_trend(auc, error, trend,
     assert found.answer == answer
     assert found.sentence.lower().startswith(answer)
     assert found.upper == pytest.approx(auc + 1.6449 * error, abs=1e-5)
-    assert ("rising" in found.sentence) == (trend == "rising" and answer == "cannot tell")
+    assert ("curve" in found.sentence) == (trend == "rising" and answer == "cannot tell")
 
 
-def test_a_rising_curve_can_be_accepted_and_is_still_mentioned():
-    found = verdict(attacked(0.60, 0.01, "rising"), 0.65, accept_rising=True)
+def test_a_limit_holds_if_twice_the_rows_of_a_rising_curve_would_not_break_it():
+    small, large = (Estimate(gain, gain - 0.00196, gain + 0.00196) for gain in (0.01, 0.06))
+    found = verdict(attacked(0.60, 0.01, "rising", small), 0.65)
     assert found.answer == "holds"
-    assert "still rising" in found.sentence
+    assert "with 96 rows it may read up to 0.628" in found.sentence  # .60 + .01 + 1.645 (.01 + .001)
+    assert verdict(attacked(0.60, 0.01, "rising", large), 0.65).answer == "cannot tell"
+    assert verdict(attacked(0.60, 0.01, "flat", large), 0.65).answer == "holds"
+
+
+def test_more_rows_than_the_attacker_had_are_reckoned_with_by_doublings():
+    gain = Estimate(0.02, 0.02, 0.02)
+    found = attacked(0.60, 0.0, "unclear", gain)
+    n_rows = found.strongest.n_rows
+    assert verdict(found, 0.65, most_rows=4 * n_rows).answer == "holds"  # .64
+    assert verdict(found, 0.65, most_rows=8 * n_rows).answer == "cannot tell"  # .66
+    assert verdict(found, 0.65, most_rows=n_rows // 2).answer == "holds"
 
 
 def test_an_interval_cut_at_1_gives_the_bounds_of_its_longer_side():
@@ -62,5 +74,7 @@ def test_an_attacker_that_left_rows_unused_proves_nothing_unless_its_curve_is_fl
         assert verdict(found, 0.65).answer == "holds"  # the control: it had all rows
         fewer = dataclasses.replace(found, n_fit=2 * found.strongest.n_rows)
         assert verdict(fewer, 0.65).answer == answer
-    many = dataclasses.replace(attacked(0.6, 0.01, "unclear"), n_fit=10**6)
-    assert "rows unused" in verdict(many, 0.65).sentence
+    assert (
+        "curve is not flat"
+        in verdict(dataclasses.replace(attacked(0.6, 0.01, "unclear"), n_fit=10**6), 0.65).sentence
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 EXAMPLES = [
+    "plot_tasks.py",
     "plot_pipeline.py",
     "plot_table.py",
     "plot_tune.py",

@@ -1,5 +1,9 @@
 """The errors and warnings that fairstream raises by name."""
 
+from collections.abc import Sequence
+
+_MOST_LISTED = 20  # columns of a table in a message
+
 
 class FairstreamWarning(UserWarning):
     """Something about the data or the fit that the user should know before trusting the result."""
@@ -15,6 +19,37 @@ class NoRoomError(ValueError):
 
 class NotEnoughGroupsError(ValueError):
     """An attribute that shows fewer than two groups, so no gap between groups exists to null."""
+
+
+class AbsentColumnsError(ValueError):
+    """Columns that are asked for, and that a table does not have.
+
+    Parameters
+    ----------
+    argument : str
+        What asks for them.
+    names : sequence of str
+        The columns.
+    place : str
+        The table.
+    held : sequence of str
+        The columns that it has.
+    """
+
+    def __init__(self, argument: str, names: Sequence[str], place: str, held: Sequence[str]) -> None:
+        self.argument, self.names, self.place, self.held = argument, [*names], place, [*held]
+        listed = ", ".join(self.held[:_MOST_LISTED]) + ", ..." * (len(self.held) > _MOST_LISTED)
+        columns = f"column{'s' * (len(self.names) > 1)} {', '.join(map(repr, self.names))}"
+        self.lacking = f"{columns}, which {place} does not have (it has {listed})"
+        super().__init__(
+            f"the encoding needs {self.lacking}: pass a table with the columns it was made for"
+            if argument == "encoding"
+            else f"{argument} names {self.names[0]!r}, {place} has {listed}: name one of these"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Pickle by what it was built from, as errors of workers are."""
+        return type(self), (self.argument, self.names, self.place, self.held)
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> ImportError:

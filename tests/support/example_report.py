@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 from fairstream.auditing.audit_report import AuditReport
+from fairstream.auditing.measure.verdict import verdict
 from fairstream.auditing.report import (
     AttackCurve,
     AttackerResult,
@@ -35,7 +36,6 @@ from fairstream.auditing.report import (
     Reproduction,
     RoundingLeak,
     TaskScore,
-    Verdict,
 )
 
 GROUPS = {
@@ -173,16 +173,6 @@ def _attack(auc: float, trend: str) -> AttackResult:
     )
 
 
-def _verdict(auc: float) -> Verdict:
-    lower, upper = auc - 0.007, auc + 0.007
-    answer = "does not hold" if lower > LIMIT else ("holds" if upper <= LIMIT else "cannot tell")
-    sentence = (
-        f"{answer.capitalize()}: the strongest attacker (fitted on 32,561 rows) reads the group at AUC "
-        f"{auc:.3f}, with 95 % confidence between {lower:.3f} and {upper:.3f}; the limit is {LIMIT:.3f}."
-    )
-    return Verdict(answer, 0.95, sentence, lower, upper, LIMIT)
-
-
 def _leak(name: str, attribute: str, auc: float) -> LeakResult:
     labels = [*GROUPS[attribute]][1:] if len(GROUPS[attribute]) == 2 else [*GROUPS[attribute]]
     fair = name.startswith("guarded")
@@ -210,7 +200,9 @@ def _leak(name: str, attribute: str, auc: float) -> LeakResult:
         ("relationship=Husband", "relationship=Wife") if leaks else (),
     )
     found = _attack(auc, TRENDS[_base(name)])
-    return LeakResult(attribute, True, found, rounding, _verdict(auc), gaps)
+    return LeakResult(
+        attribute, True, found, rounding, verdict(Estimate(auc, auc - 0.0083, auc + 0.0083), LIMIT), gaps
+    )
 
 
 def _base(name: str) -> str:

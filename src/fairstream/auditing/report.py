@@ -92,6 +92,8 @@ class AttackResult:
     `n_fit` is the number of rows with a known group that attackers could be fitted on (in one fold, if
     cross-validated), `n_scored` of those they were scored on. Rows without a known group (`n_unknown`,
     `n_unknown_fit`) can neither be learned from nor scored. `n_folds` is 1 if fitting rows were given.
+    `by_group` holds the strongest attacker's AUC of each group against the rest, if there are more than two:
+    their average is the AUC, and a limit is for each of them.
     """
 
     strongest: AttackerResult
@@ -105,6 +107,7 @@ class AttackResult:
     n_unknown_fit: int
     n_folds: int
     level: float
+    by_group: dict[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +225,9 @@ class AttributeDecisions:
 class DecisionView:
     """Decisions that a classifier of the target takes from one embedding, by group.
 
-    A row is selected if its score for the target value `positive` is at least `threshold`. `protocol` says
-    which rows the classifier was fitted on. Single attributes come first, then intersections.
+    A row is selected if its score for the target value `positive` is at least `threshold`. `target` is the
+    name of the target, None if it is not known. `protocol` says which rows the classifier was fitted on.
+    Single attributes come first, then intersections.
     """
 
     positive: str
@@ -232,6 +236,7 @@ class DecisionView:
     protocol: str
     n_rows: int
     by_attribute: tuple[AttributeDecisions, ...]
+    target: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +382,11 @@ class ModelReport:
     `explained_variance` is the share of the audited rows' variance that the embedding keeps; noise that the
     model adds (dither) counts as loss. `removed` says in words what was removed, `screened` names the
     features that were left out before. `task` and `decisions` are None without a target; `decisions` also
-    if the target has more than two values. `seen_share` is the share of the audited rows that equal rows of
-    the fit, None if the model has no record of them. `answer` is the worst verdict over all attributes, None
-    if no limit was stated.
+    if the target has more than two values. `seen_share` is the share of the audited rows that are equal
+    in all features to rows of the fit, None if the model has no record of them; `twin_share` is the share
+    that unseen rows would show, None if no two audited rows are equal or too few can be compared. `answer`
+    is the worst verdict over all attributes, None if no limit was stated. `digest` is that of the numbers
+    that define the embedding, not of a file.
     """
 
     name: str
@@ -404,6 +411,7 @@ class ModelReport:
     seen_share: Estimate | None
     parameters: dict[str, Any]
     digest: str
+    twin_share: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from fairstream.auditing.measure.model import (
 )
 from fairstream.auditing.measure.setting import Setting, data_summary, warnings_of
 from fairstream.auditing.measure.task import check_target
+from fairstream.auditing.measure.twins import twins_and_reused
 from fairstream.auditing.measure.words import headline, rounding_warnings
 from fairstream.auditing.reproducing import input_file, reproduction
 from fairstream.auditing.rows import open_rows
@@ -104,8 +105,10 @@ def audit(
         unknown group, from every number, if they are fewer than this in one pattern of such labels: else
         subtracting the groups from a total would show them.
     seen_rows : {"flag", "refuse"}
-        What to do if audited rows equal rows of the fit: a warning at the top of the report, or a
-        ValueError. A model of this library keeps hashes of a few of its rows for that.
+        What to do if audited rows are rows of the fit: a warning at the top of the report, or a ValueError.
+        A model of this library keeps hashes of a few of its rows for that. It is done if clearly more than
+        5 % of the audited rows are equal in all features to rows of the fit, beyond the twins that unseen
+        rows have by chance.
     level : float
         Confidence level of the intervals.
     random_state : int
@@ -153,7 +156,7 @@ def audit(
     encoding = next((subject.encoding for subject in subjects if subject.encoding is not None), None)
     id_column = next((subject.ids for subject in subjects if isinstance(subject.ids, str)), False)
     source = open_rows(X, sensitive_features, y, ids, encoding=encoding, id_column=id_column)
-    if ids is not None and not any(subject.has_noise for subject in subjects):
+    if ids is not None and id_column is False and not any(subject.has_noise for subject in subjects):
         warn_of_unused(0.0, None, ids)
     check_widths(subjects, source.n_features)
     check_encodings(subjects, source)
@@ -200,11 +203,19 @@ def audit(
         embedded=embedded,
         train=None if trained is None else trained.sample,
         seen=seen,
+        twins={
+            subject.name: twins_and_reused(
+                found.sample.X, subject.row_marks, subject.fitted_rows, level=level, seed=random_state
+            )
+            for subject in subjects
+            if subject.row_marks is not None and subject.fitted_rows
+        },
         options=options,
         own_rows=frozenset(s.name for s in subjects if s.looks_like(everything.moments)),
         group_numbers={name: len(labels) for name, labels in everything.moments.groups.items()},
         n_left_out=n_left_out,
         train_is_audited=trained is not None and trained.digest == everything.digest,
+        target_name=y if isinstance(y, str) else _name_of(y),
     )
     if seen_rows == "refuse":
         _refuse_seen(subjects, setting)
@@ -271,6 +282,12 @@ def _ticks(progress: Progress | None, n_attacks: int) -> Iterator[Progress | Non
 
     for number in range(n_attacks):
         yield None if progress is None else partial(tick, number)
+
+
+def _name_of(y: Any) -> str | None:
+    """Return the name of a Series."""
+    name = getattr(y, "name", None)
+    return name if isinstance(name, str) and name else None
 
 
 def _refuse_seen(subjects: list[Subject], setting: Setting) -> None:

@@ -13,7 +13,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, BlockSource
-from fairstream.data.row_marks import RowMarks
+from fairstream.data.row_marks import MOST_MARKS, RowMarks
 from fairstream.moments import GroupMoments
 from fairstream.subspace.components import fair_components
 
@@ -254,10 +254,21 @@ def _our_subject(name: str, model: Any, result: Any) -> Subject:
         else None,
         n_screened=int(settings.get("n_screened", 0)) if single else 0,
         is_guarded=bool(settings.get("guard")),
-        row_marks=None if (marks := getattr(result, "row_marks", None)) is None else RowMarks(marks),
+        row_marks=None if (kept := getattr(result, "row_marks", None)) is None else _marks(kept, rows),
         has_noise=bool(dither),
         ids=getattr(result, "ids", False) if dither else False,
     )
+
+
+def _marks(kept: NDArray[np.uint64], fitted_rows: int | None) -> RowMarks:
+    """Return the marks of a fit, filled up with zeros if they are fewer than its rows.
+
+    A block gives the marks of the 256 rows that come first, which are fewer marks if rows are equal. They
+    tell of rows up to the last mark then, as 256 marks do, and not of all rows.
+    """
+    if fitted_rows is None or fitted_rows <= MOST_MARKS or not len(kept):
+        return RowMarks(kept)
+    return RowMarks(np.concatenate([np.zeros(MOST_MARKS - len(kept), dtype=np.uint64), kept]))
 
 
 def _one_matrix(rows: Any) -> FloatArray:

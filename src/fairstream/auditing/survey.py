@@ -108,8 +108,8 @@ class _Reservoir:
         keys = self._rng.random(block.n_rows)
         chosen = np.flatnonzero(keys < self._limit)
         if chosen.size:
-            # A copy, so that the sample does not keep the whole block in memory.
-            self._parts.append(_chosen_rows(block, chosen))
+            taken = block.take(chosen)  # a copy, so that the sample does not keep the whole block in memory
+            self._parts.append(replace(taken, X=dense(taken.X)))
             self._keys = np.concatenate([self._keys, keys[chosen]])
         if len(self._keys) > self._n_rows + self._n_rows // 4:
             self._shrink()
@@ -120,12 +120,11 @@ class _Reservoir:
         return join_blocks(self._parts)
 
     def _shrink(self) -> None:
-        kept = np.sort(np.argpartition(self._keys, self._n_rows - 1)[: self._n_rows])
-        self._parts = [_chosen_rows(join_blocks(self._parts), kept)]
-        self._keys = self._keys[kept]
+        stays = np.zeros(len(self._keys), dtype=bool)
+        stays[np.argpartition(self._keys, self._n_rows - 1)[: self._n_rows]] = True
+        # Part by part: whoever joins them first holds the sample three times.
+        ends = np.cumsum([part.n_rows for part in self._parts])
+        cut = zip(self._parts, np.split(stays, ends[:-1]), strict=True)
+        self._parts = [part.take(np.flatnonzero(rows)) for part, rows in cut]
+        self._keys = self._keys[stays]
         self._limit = float(self._keys.max())
-
-
-def _chosen_rows(block: Block, rows: NDArray[np.intp]) -> Block:
-    taken = block.take(rows)
-    return replace(taken, X=np.array(dense(taken.X)))

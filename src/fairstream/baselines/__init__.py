@@ -8,6 +8,7 @@ from fairstream.baselines.mbf import MbFPCA
 from fairstream.baselines.olfat import OlfatAswaniFairPCA
 from fairstream.baselines.rlace import RLACE
 from fairstream.baselines.samadi import SamadiFairPCA
+from fairstream.baselines.together import fit_all
 
 __all__ = [
     "INLP",
@@ -18,4 +19,5 @@ __all__ = [
     "MbFPCA",
     "OlfatAswaniFairPCA",
     "SamadiFairPCA",
+    "fit_all",
 ]

@@ -164,15 +164,13 @@ class FairTransformer(
 
     def _check_n_components(self, largest: int, reason: str) -> int:
         """Return n_components as int; refuse more than the system can give."""
-        k: Any = self.n_components
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise ValueError(f"n_components is {k!r}: pass an integer of at least 1")
+        k = check_count(self.n_components)
         if k > largest:
             raise ValueError(
                 f"n_components is {k}, but n_features = {self.n_features_in_} and {reason}: at most "
                 f"{largest} components can be had"
             )
-        return int(k)
+        return k
 
 
 class LinearFairTransformer(FairTransformer):
@@ -189,6 +187,14 @@ class LinearFairTransformer(FairTransformer):
     def _learned(components: Array, mean: Array, **more: Any) -> Learned:
         """Return what every linear system publishes, and what else it names."""
         return {"components_": components, "mean_": mean, "_n_features_out": components.shape[0], **more}
+
+
+def check_count(n_components: Any) -> int:
+    """Return a number of components as int; refuse what is none."""
+    k = n_components
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise ValueError(f"n_components is {k!r}: pass an integer of at least 1")
+    return int(k)
 
 
 def scatter(X: Array) -> Array:

@@ -14,6 +14,7 @@ import click
 
 from fairstream.auditing import audit as audit_models
 from fairstream.auditing.measure.attackers import FAMILIES, STRENGTHS
+from fairstream.auditing.report import ModelReport
 from fairstream.auditing.reproducing import as_commanded
 from fairstream.cli.answers import printable, say
 from fairstream.cli.options import F, NameList, data_argument, load_subspace, open_data, reading_options
@@ -139,7 +140,11 @@ def audit(
             progress=progress,
         )
     files = {"audited rows": data.name} | ({} if train is None else {"training rows": train.name})
-    report = replace(report, reproduction=as_commanded(report.reproduction, _command_line(), files))
+    report = replace(
+        report,
+        models=tuple(_with_target(found, reading.get("target")) for found in report.models),
+        reproduction=as_commanded(report.reproduction, _command_line(), files),
+    )
     for path, write in (
         (json_file, report.to_json),
         (html_file, report.to_html),
@@ -151,6 +156,13 @@ def audit(
     code = VERDICT_CODES.get(report.models[0].answer or "")
     if code is not None:
         click.get_current_context().exit(code)
+
+
+def _with_target(found: ModelReport, target: str | None) -> ModelReport:
+    """Add the name of the target, which a source does not tell."""
+    if found.decisions is None:
+        return found
+    return replace(found, decisions=replace(found.decisions, target=target))
 
 
 def _command_line() -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from fairstream.cli.answers import answer
+from fairstream.cli.name_lists import split_names
 from fairstream.cli.options import (
     apply_options,
     as_json,
@@ -81,7 +82,7 @@ def _write(
     subspace = load_subspace(model)
     share = subspace.dither if dither is None else dither
     ids = subspace.ids if share and isinstance(subspace.ids, str) else None
-    named = None if keep is None else [name.strip() for name in keep.split(",")]
+    named = None if keep is None else [name.strip() for name in split_names(keep)]
     source = open_data(data, opener=partial(open_like, subspace, ids=ids), keep=named, **reading)
     with progress_on_terminal(title) as progress:
         rows = write(

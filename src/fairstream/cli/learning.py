@@ -117,7 +117,9 @@ def fit(
 ) -> None:
     """Fit a fair subspace on DATA in one pass and save it.
 
-    DATA is a .parquet (file, folder, glob), .csv, .npy, .npz, .h5, .zarr or a folder or .zip of images.
+    DATA is a table (.csv, .tsv, .jsonl, .parquet, .arrow, .feather: a file, a folder, a quoted pattern, a
+    URL, or - for standard input), the address of a database, a matrix (.npy, .npz, .h5, .zarr), or a folder
+    or .zip of images.
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
     choices["ids"] = told_ids(given["id_column"])

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import numpy as np
 
+from fairstream.cli.name_lists import split_names
 from fairstream.cli.writing import InputInText, InputPath, OutputPath
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource
@@ -67,7 +68,7 @@ class NameList(click.types.StringParamType):
         """Return the names."""
         if isinstance(value, tuple):
             return value
-        names = tuple(part.strip() for part in value.split(","))
+        names = tuple(part.strip() for part in split_names(value))
         if len(names) < 2 or not all(names):
             self.fail(f"{value!r} names no two attributes: write sex,race", param, ctx)
         return names
@@ -94,6 +95,7 @@ reading_options = apply_options(
     click.option(
         "--features", metavar="A,B,...", help="Columns to use; by default all but sensitive and target."
     ),
+    click.option("--exclude", metavar="A,B,...", help="For tables: columns that are no features."),
     click.option("--target", metavar="COLUMN", help="A column to leave out of the features."),
     id_option,
     click.option("--block-size", type=click.IntRange(min=1), metavar="ROWS", help="Rows read at a time."),
@@ -192,7 +194,8 @@ solving_options = apply_options(
         type=click.FloatRange(min=0),
         default=0.0,
         show_default=True,
-        help="Price of what a nonlinear attacker reads; 1 or 3 are usual, with --constraint none.",
+        help="Price of what a nonlinear attacker reads, with --constraint none; 0.5 to 2 for tables, "
+        "more for images, such as 8.",
     ),
     click.option(
         "--keep-target",
@@ -235,6 +238,7 @@ def open_data(
     *,
     sensitive: tuple[str, ...] = (),
     features: str | None = None,
+    exclude: str | None = None,
     target: str | None = None,
     id_column: str | None = None,
     block_size: int | None = None,
@@ -254,13 +258,14 @@ def open_data(
     options |= {name: value for name, value in named.items() if value is not None}
     options |= {} if attributes is None else {"attributes": attributes}
     options |= {"standardize": True} if standardize else {}
-    options |= {} if null_values is None else {"null_values": null_values.split(",")}
+    options |= {} if null_values is None else {"null_values": split_names(null_values)}
+    options |= {} if exclude is None else {"exclude": split_names(exclude)}
     options |= {} if categories is None else {"categories": _read_categories(categories)}
     options |= {} if like is None else {"encoding": _encoding_of(like)}
     source = opener(
         data,
         sensitive_features=_sensitive(sensitive, data),
-        features=None if features is None else [_feature(name, data) for name in features.split(",")],
+        features=None if features is None else [_feature(name, data) for name in split_names(features)],
         target=None if target is None else _column(target, data),
         block_size=block_size,
         **options,
@@ -328,7 +333,7 @@ def screen_choice(text: str | None) -> int | float | list[str] | None:
             return kind(text)
         except ValueError:
             continue
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return [name.strip() for name in split_names(text) if name.strip()]
 
 
 def pair(text: str | None, option: str = "") -> int | tuple[int, int] | None:
@@ -396,14 +401,14 @@ def _split_option(text: str) -> tuple[str, Any]:
             f"--text-encoding {value}",
             param_hint="--option",
         )
-    if name in ("sensitive", "sensitive_features", "features", "target", "ids", "block_size"):
+    if name in ("sensitive", "sensitive_features", "features", "exclude", "target", "ids", "block_size"):
         own = "id-column" if name == "ids" else name.removesuffix("_features").replace("_", "-")
         raise click.BadParameter(
             f"{name} has its own option: write --{own}",
             param_hint="--option",
         )
     if name not in OPTIONS:
-        known = ", ".join(sorted(OPTIONS - {"features", "target", "ids", "encoding"}))
+        known = ", ".join(sorted(OPTIONS - {"features", "exclude", "target", "ids", "encoding"}))
         raise click.BadParameter(
             f"{name!r} is not an option for files: choose from {known}", param_hint="--option"
         )

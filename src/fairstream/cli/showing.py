@@ -10,7 +10,7 @@ import click
 
 from fairstream.cli.answers import answer, answer_table, say
 from fairstream.cli.demo import run_demo
-from fairstream.cli.describe import inspect_file
+from fairstream.cli.describe import in_brief, inspect_file
 from fairstream.cli.options import (
     NumberOrShare,
     as_json,
@@ -68,7 +68,8 @@ def frontier(
 @as_json
 def inspect(file: Path, as_json: bool) -> None:
     """Check a model, moments or checkpoint FILE and show what it holds."""
-    answer(inspect_file(file), as_json)
+    facts = inspect_file(file)
+    answer(facts if as_json else in_brief(facts), as_json)
 
 
 @click.command(cls=Command)

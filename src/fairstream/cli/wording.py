@@ -6,10 +6,14 @@ So no message suggests an option that the command would refuse.
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
 from collections.abc import Iterable
 from collections.abc import Set as Collection
 from typing import NamedTuple
+
+from fairstream.cli.name_lists import joined_names
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
@@ -38,6 +42,7 @@ class Argument(NamedTuple):
     otherwise: str
 
 
+_NAME = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
 # Options of `open_source` that have no option of their own.
 _OPTIONS = (
@@ -72,9 +77,32 @@ RULES = (
     Rule(r"without sensitive_features=\[\.\.\.\]", "without --sensitive", "without sensitive attributes"),
     # Tables
     Rule(
-        r'fill them with open_source\(\.\.\., impute="mean"\), drop those rows, or leave it out of features',
-        "pass --impute mean, drop those rows, or leave it out of --features",
+        r'fill them with open_source\(\.\.\., impute="mean"\), drop those rows, or leave (it|them) out of '
+        r"features",
+        r"pass --impute mean, drop those rows, or leave \1 out (--exclude, or --features without \1)",
         "fill or drop those rows, or fit the model again with fairstream fit --impute mean",
+    ),
+    Rule(
+        r'Fill the others with open_source\(\.\.\., impute="mean"\), drop those rows, or leave them out of '
+        r"features",
+        "For the others pass --impute mean, drop those rows, or leave them out (--exclude, or --features "
+        "without them)",
+        "Fill the others, or drop those rows",
+    ),
+    Rule(
+        r'or fill what is missing with open_source\(\.\.\., impute="mean"\)',
+        "or pass --impute mean",
+        "or fill what is missing",
+    ),
+    Rule(
+        r"^the encoding needs column",
+        "the file of --like needs column",
+        "the model needs column",
+    ),
+    Rule(
+        r"name the column that tells whose rows these are with ids=\.\.\.",
+        "name the column that tells whose rows these are with --id-column",
+        "name the column that tells whose rows these are",
     ),
     Rule(
         rf"or fit again and list every category in {_CATEGORIES}",
@@ -83,12 +111,22 @@ RULES = (
         r"[...]}",
     ),
     Rule(
-        rf"(list every (?:category|value)) in {_CATEGORIES}",
+        rf"(list (?:every (?:category|value)|all of them)) in {_CATEGORIES}",
         r'\1 in the JSON file of --categories: {"\2": [...]}',
         r"\1 when the model is fitted",
     ),
-    Rule(r"leave it out of features", "leave it out of --features", "fit the model without it", _TO_ENCODE),
+    Rule(
+        r"leave (it|them) out of features",
+        r"leave \1 out of --features",
+        r"fit the model without \1",
+        _TO_ENCODE,
+    ),
     Rule(r"column_types=\{name: type\}", """--option 'column_types={"NAME": "TYPE"}'""", "another file"),
+    Rule(
+        r"^query is \S+: (say what to read from .*), as in query='(.*)'",
+        r"\1, as in --option 'query=\2'",
+        r"\1",
+    ),
     Rule(rf"^({_OPTIONS}) (is|names|does) ", r"--option \1 \2 ", r"\1 \2 "),
     Rule(r"""delimiter=(['"].['"])""", r"--delimiter \1", "another delimiter"),
     Rule(r"newlines_in_values=True", "--option newlines_in_values=true", "another file"),
@@ -97,9 +135,24 @@ RULES = (
         r"has \1: name one of these, or pass --delimiter ';' if that separates its columns",
         r"has \1: name one of these",
     ),
-    Rule(r"leave it out with features=\[\.\.\.\]", "leave it out of --features", "leave it out", _TO_ENCODE),
+    Rule(
+        r"pass null_values=\['((?:[^'\\]|\\.)*)'\]",
+        r"pass --null-values '\1' --impute mean",
+        "declare it",
+        _TO_ENCODE,
+    ),
     Rule(r"save subspace_, which leaves", "write a model with fairstream solve or fit, which leaves"),
     Rule(r"checkpoint=('(?:[^'\\]|\\.)*') is in use", r"the checkpoint folder \1 is in use"),
+    Rule(
+        r"does not apply beside features: leave",
+        "does not apply beside --features: leave",
+        "does not apply beside a choice of features: leave",
+    ),
+    Rule(
+        r"does not apply beside encoding, which settles it",
+        "does not apply beside --like, which settles it",
+        "does not apply beside a model, which settles it",
+    ),
     Rule(r"name them with features=\[\.\.\.\]", "name them with --features", "choose other data"),
     Rule(r"pass it as encoding=\.\.\.", "encode it with --like", "open it like the model's"),
     # Images
@@ -160,6 +213,16 @@ RULES = (
         r"a larger --rank (it is \1) or --solver exact",
         r"moments of a larger rank (it is \1), or exact ones: fairstream moments without --rank",
     ),
+    Rule(
+        r'use solver="sketch" or "power" \(rank= for GroupMoments\)',
+        "use --solver sketch or power, or leave out columns of many categories (--exclude, --max-categories)",
+        "keep a sketch",
+    ),
+    Rule(
+        r"keep a sketch$",
+        "pass --rank for a sketch, or leave out columns of many categories (--exclude, --max-categories)",
+        "choose fewer columns",
+    ),
     Rule(r"take a larger rank", "take a larger --rank", "collect moments of a larger rank"),
     Rule(r"step_rows=\(b, B\)", "--step-rows b,B", "blocks of some size"),
     Rule(r""", or pass on_empty_group=['"]zero['"]""", ""),
@@ -213,6 +276,7 @@ ARGUMENTS = (
     Argument("ids", "--id-column", "the ids"),
     Argument("with_sample", "--with-sample", "the sampled rows"),
     Argument("features", "--features", "the features"),
+    Argument("exclude", "--exclude", "the columns left out"),
     Argument("target", "--target", "the target"),
     Argument("attributes", "--attributes", "the attributes"),
     Argument("categories", "--categories", "the categories"),
@@ -279,6 +343,7 @@ class Wording:
         text = re.sub(r"^(\w+) does not apply to (.*) \(options: ([\w, ]+)\)$", self._listed, text)
         for rule in RULES:
             text = re.sub(rule.pattern, rule.words(self._options), text)
+        text = re.sub(rf" with exclude=(\[{_NAME}(?:, {_NAME})*\])", self._excluded, text)
         return self._tokens.sub(self._token, text)
 
     def _token(self, match: re.Match[str]) -> str:
@@ -291,6 +356,12 @@ class Wording:
             return f"no {words}" if words.startswith("--") else f"{words} not given"
         value = match["text"] or match["label"] or match["number"]
         return words if value is None else f"{words} {value}"
+
+    def _excluded(self, match: re.Match[str]) -> str:
+        """Return how columns are left out, ready to be pasted."""
+        if not self._options >= {"--exclude", *_TO_ENCODE}:
+            return ""
+        return f" with --exclude {shlex.quote(joined_names(ast.literal_eval(match[1])))}"
 
     def _listed(self, match: re.Match[str]) -> str:
         names = [name for name in match[3].split(", ") if name != "encoding" or "--like" in self._options]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import mmap
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,12 +22,15 @@ except ModuleNotFoundError:  # `open_source` names the extra before anything her
     pa = pyarrow = None
 
 _MAGIC = b"ARROW1"
+_STREAM_AT = 8  # a file is the magic, padded, then a stream, then an index of its record batches
+_READ_BYTES = 2**25
 
 
 class ArrowReader(Typed):
     """An Arrow IPC file, or a stream that was written to a file.
 
-    A local file is mapped into memory, since a record batch of it may be larger than memory.
+    A local file is mapped, since a record batch of it may be larger than memory. Its pages are left as soon
+    as they have been read, so that the process does not grow with the file.
     """
 
     def __init__(self, file: DataFile) -> None:
@@ -36,7 +41,7 @@ class ArrowReader(Typed):
     @cached_property
     def schema(self) -> Any:
         """Columns and their types."""
-        with self._opened([]) as reader:
+        with self._opened([]) as (reader, _):
             return reader.schema.remove_metadata()
 
     @property
@@ -68,11 +73,14 @@ class ArrowReader(Typed):
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches in order, cut to a moderate size."""
         fields = sorted(self.schema.get_field_index(name) for name in columns)
-        with self._opened(fields) as reader:
+        with self._opened(fields) as (reader, mapped):
             for batch in self._chosen(reader):
                 rows = batch.select(list(columns))
-                for start in range(0, rows.num_rows, READ_ROWS):
-                    yield rows.slice(start, READ_ROWS)
+                step = max(1, min(READ_ROWS, _READ_BYTES * rows.num_rows // max(rows.nbytes, 1)))
+                for start in range(0, rows.num_rows, step):
+                    yield rows.slice(start, step)
+                    if mapped is not None:
+                        mapped.leave_pages()
 
     def _chosen(self, reader: Any) -> Iterator[Any]:
         if self._ends is None:
@@ -88,27 +96,56 @@ class ArrowReader(Typed):
     def _ends(self) -> list[int] | None:
         """Rows at which the record batches end, from one narrow column of each; None for a stream."""
         narrow = [j for j, field in enumerate(self.schema) if pa.types.is_primitive(field.type)]
-        with self._opened(narrow[:1]) as reader:
+        with self._opened(narrow[:1]) as (reader, _):
             if not hasattr(reader, "get_batch"):
                 return None
             sizes = [reader.get_batch(number).num_rows for number in range(reader.num_record_batches)]
         return list(itertools.accumulate(sizes, initial=0))
 
     @contextmanager
-    def _opened(self, fields: list[int]) -> Iterator[Any]:
-        with reading(self.place), self._mapped() as handle:
-            head = handle.read(len(_MAGIC))
+    def _opened(self, fields: list[int]) -> Iterator[tuple[Any, _MappedFile | None]]:
+        """Open the file; yield a reader of some fields, and the map of the file if it is a local one."""
+        options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
+        with reading(self.place), self._handle() as (handle, mapped):
+            if handle.read(len(_MAGIC)) != _MAGIC:
+                open_ipc = pyarrow.ipc.open_stream
+            else:
+                open_ipc = pyarrow.ipc.open_file
+                if mapped is not None and mapped.is_used_in_place(fields):
+                    options = pyarrow.ipc.IpcReadOptions()  # a choice of fields would be copied
             handle.seek(0)
-            options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
-            open_ipc = pyarrow.ipc.open_file if head == _MAGIC else pyarrow.ipc.open_stream
             with open_ipc(handle, options=options) as reader:
-                yield reader
+                yield reader, mapped
 
     @contextmanager
-    def _mapped(self) -> Iterator[Any]:
+    def _handle(self) -> Iterator[tuple[Any, _MappedFile | None]]:
         if self._file.storage is not None:
             with opened(self._file) as handle:
-                yield handle
-            return
-        with pa.memory_map(self._file.path) as handle:
-            yield handle
+                yield handle, None
+        else:
+            mapped = _MappedFile(self._file.path)
+            yield pa.BufferReader(mapped.whole), mapped
+
+
+class _MappedFile:
+    """A local Arrow file in memory: `whole` is its bytes."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:
+            empty = not os.fstat(file.fileno()).st_size  # such a file cannot be mapped
+            self._pages = None if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.whole = pa.py_buffer(b"" if self._pages is None else self._pages)
+
+    def is_used_in_place(self, fields: list[int]) -> bool:
+        """Whether Arrow takes values from where they are mapped, since they are not compressed."""
+        options = pyarrow.ipc.IpcReadOptions(included_fields=fields[:1])
+        first, last = self.whole.address, self.whole.address + self.whole.size
+        with pyarrow.ipc.open_stream(self.whole.slice(_STREAM_AT), options=options) as stream:
+            columns = [column for batch in itertools.islice(stream, 1) for column in batch.columns[:1]]
+        buffers = [part for column in columns for part in column.buffers()]
+        return all(not part or first <= part.address < last for part in buffers)
+
+    def leave_pages(self) -> None:
+        """Let go of the pages; those that are looked at again come back from the system's cache."""
+        if self._pages is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self._pages.madvise(mmap.MADV_DONTNEED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fairstream.errors import FairstreamWarning
@@ -26,7 +26,7 @@ class CsvDialect:
     Parameters
     ----------
     delimiter : str
-    null_values : sequence of str
+    null_values : iterable of str, optional
         Cells that count as missing, beside the empty one and the usual "NA", "NaN", "null".
     decimal : {".", ","}
     bad_rows : {"raise", "skip"}
@@ -39,10 +39,13 @@ class CsvDialect:
     """
 
     def __init__(
-        self, *, delimiter: str, null_values: Sequence[str] = (), decimal: str = ".", bad_rows: str = "raise"
+        self,
+        *,
+        delimiter: str,
+        null_values: Iterable[str] | None = (),
+        decimal: str = ".",
+        bad_rows: str = "raise",
     ) -> None:
-        if isinstance(null_values, str) or not all(isinstance(token, str) for token in null_values):
-            raise ValueError(f'null_values is {null_values!r}: pass a list of texts, such as ["?", "-"]')
         if decimal not in (".", ","):
             raise ValueError(f"decimal is {decimal!r}: pass '.' or ','")
         if decimal == delimiter:
@@ -53,7 +56,7 @@ class CsvDialect:
         if bad_rows not in BAD_ROWS:
             raise ValueError(f'bad_rows is {bad_rows!r}: pass "raise" or "skip"')
         self.delimiter, self._decimal = delimiter, decimal
-        self._nulls = tuple(null_values)
+        self.null_values = listed_tokens(null_values)
         self.skips = bad_rows == "skip"
         self.skipped: dict[str, int] = {}
 
@@ -63,7 +66,7 @@ class CsvDialect:
             column_types=dict(types),
             include_columns=None if columns is None else list(columns),
             strings_can_be_null=True,
-            null_values=[*pyarrow.csv.ConvertOptions().null_values, *self._nulls],
+            null_values=[*pyarrow.csv.ConvertOptions().null_values, *self.null_values],
             decimal_point=self._decimal,
         )
 
@@ -119,6 +122,22 @@ class CsvDialect:
                 FairstreamWarning,
                 stacklevel=2,
             )
+
+
+def listed_tokens(null_values: Any) -> tuple[str, ...]:
+    """Return the texts that count as missing; None stands for none.
+
+    Examples
+    --------
+    >>> listed_tokens(["?", "-"]), listed_tokens(None)
+    (('?', '-'), ())
+    """
+    if null_values is None:
+        return ()
+    listed = [*null_values] if isinstance(null_values, Iterable) else [null_values]
+    if isinstance(null_values, str) or not all(isinstance(token, str) for token in listed):
+        raise ValueError(f'null_values is {null_values!r}: pass a list of texts, such as ["?", "-"]')
+    return tuple(map(str, listed))
 
 
 def _pattern(arrow_type: Any) -> str | None:

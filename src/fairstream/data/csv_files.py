@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
     pa = pc = pyarrow = None
 
-_CSV_BYTES = 2**20
+_CSV_BYTES = 2**19  # the parser reads 32 times as much ahead, which is most of the memory a pass takes
 _SHOWN = 60
 
 
@@ -43,7 +43,7 @@ class CsvReader(FrontToBack):
         column_types: Mapping[str, str] | None = None,
         text_encoding: str = "utf-8",
         newlines_in_values: bool = False,
-        null_values: Sequence[str] = (),
+        null_values: Iterable[str] | None = (),
         decimal: str = ".",
         bad_rows: str = "raise",
     ) -> None:
@@ -66,32 +66,46 @@ class CsvReader(FrontToBack):
                 f'column_types: {error}; use names such as "float64", "int64", "string"'
             ) from None
         self._read_bytes = _CSV_BYTES
-        self.schema = self._first_look()
+        guessed = delimiter is None and column_names is None
+        head, whole = self._head()
+        try:
+            self.schema, rows = self._first_look(head)
+        except ValueError:
+            header = _first_line_of(head)
+            if guessed and self._delimiter not in header:  # decimal commas in the rows, for example
+                self._refuse_other_delimiter(header)
+            raise
+        self._looked_at = None if whole else len(head)
+        self._has_rows = rows > 0 or not whole
+        if guessed and len(self.schema.names) == 1:
+            self._refuse_other_delimiter(self.schema.names[0])
         names = {*self.schema.names}
-        if delimiter is None and column_names is None:
-            self._refuse_other_delimiter()
         absent = [name for name in self._types if name not in names]
         if absent:
             raise ValueError(
                 f"column_types names {absent[0]!r}, {self.place} has {', '.join(self.schema.names)}"
             )
 
-    def _first_look(self) -> Any:
-        """Return the schema of the first lines, and choose how much is read at a time.
+    # Methods of their own, so that no error of another check holds a stream or a parser in its traceback.
 
-        A method of its own, so that no error of a later check holds the parser in its traceback.
-        """
+    def _head(self) -> tuple[bytes, bool]:
+        """Return the first lines, and whether they are all."""
         with self._stream() as (stream, _):
-            head = first_lines(stream, self.place)
-            # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
-            longest = max(map(len, head.splitlines()), default=0)
-            self._read_bytes = max(_CSV_BYTES, min(64 * longest, LINE_BYTES), 2 * longest)
-            types = self._dialect.read_types(self._types)
-            with self._parsing(pa.BufferReader(native_buffer(head)), None, types) as reader:
-                fields = [field.with_type(self._types.get(field.name, field.type)) for field in reader.schema]
-                schema = pa.schema(fields)
-                _ = schema.names  # decodes them
-                return schema
+            return first_lines(stream, self.place)
+
+    def _first_look(self, head: bytes) -> tuple[Any, int]:
+        """Return the schema and the number of the first lines, and choose how much is read at a time."""
+        # The parser needs whole lines in its buffer, and should get many: a batch has a cost per column.
+        longest = max(map(len, head.splitlines()), default=0)
+        self._read_bytes = max(_CSV_BYTES, min(64 * longest, LINE_BYTES), 2 * longest)
+        types = self._dialect.read_types(self._types)
+        lines = pa.BufferReader(native_buffer(head))
+        # In one block: the parser infers types from the first block only.
+        with self._errors_told(), self._parsing(lines, None, types, block_size=max(len(head), 1)) as reader:
+            fields = [field.with_type(self._types.get(field.name, field.type)) for field in reader.schema]
+            schema = pa.schema(fields)
+            _ = schema.names  # decodes them
+            return schema, sum(batch.num_rows for batch in reader)
 
     def beside(self, file: DataFile) -> CsvReader:
         """Return a reader of another file with the columns and types of this one."""
@@ -134,6 +148,26 @@ class CsvReader(FrontToBack):
         """Rows that the last pass skipped, in this file and those beside it."""
         return sum(self._dialect.skipped.values())
 
+    @property
+    def null_values(self) -> tuple[str, ...]:
+        """Cells that were declared to be missing, beside the usual ones."""
+        return self._dialect.null_values
+
+    @property
+    def without_rows(self) -> str | None:
+        """The name of the file if it has no rows that types could come from."""
+        return None if self._has_rows else self.place
+
+    @property
+    def unread(self) -> str:
+        """What to add if a column seems to hold no value, and only the first lines were looked at."""
+        if self._looked_at is None:
+            return ""
+        return (
+            f"; only the first {self._looked_at:,} bytes of {self.place} were looked at: if values follow, "
+            "fix a type with column_types={name: type}"
+        )
+
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""
         for name in columns:
@@ -143,11 +177,16 @@ class CsvReader(FrontToBack):
     @contextmanager
     def _stream(self) -> Iterator[tuple[Any, Any]]:
         recoded = self._text_encoding != "utf-8"
+        with self._errors_told(), text_stream(self._file, in_python=recoded) as (stream, end):
+            if recoded:
+                stream = pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
+            yield stream, end
+
+    @contextmanager
+    def _errors_told(self) -> Iterator[None]:
+        """Turn Arrow's errors into one line that names the file and the way out."""
         try:
-            with text_stream(self._file, in_python=recoded) as (stream, end):
-                if recoded:
-                    stream = pa.transcoding_input_stream(stream, self._text_encoding, "utf-8")
-                yield stream, end
+            yield
         except FileNotFoundError:
             raise
         except UnicodeError:
@@ -173,18 +212,16 @@ class CsvReader(FrontToBack):
             'written in, text_encoding="latin-1" for example'
         )
 
-    def _refuse_other_delimiter(self) -> None:
+    def _refuse_other_delimiter(self, header: str) -> None:
         """Refuse a header of one column that contains another usual delimiter."""
-        if len(self.schema.names) != 1:
-            return
-        name = self.schema.names[0]
         for other in ";\t|,":
-            if other in name and other != self._delimiter:
-                shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+            if other in header and other != self._delimiter:
+                shown = header if len(header) <= _SHOWN else f"{header[:_SHOWN]}..."
+                commas = ", with decimal=',' if numbers are written 0,5" if other == ";" else ""
                 raise ValueError(
                     f"{self.place} has one column, {shown!r}: pass delimiter={other!r} if that separates its "
-                    f"columns, delimiter={self._delimiter!r} if it does not"
-                )
+                    f"columns{commas}, delimiter={self._delimiter!r} if it does not"
+                ) from None
 
     def _refuse_line_ends(self, batch: Any, start: int) -> None:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -202,17 +239,28 @@ class CsvReader(FrontToBack):
                 )
 
     def _parsing(
-        self, stream: Any, columns: Sequence[str] | None, types: Mapping[str, Any], place: str | None = None
+        self,
+        stream: Any,
+        columns: Sequence[str] | None,
+        types: Mapping[str, Any],
+        place: str | None = None,
+        block_size: int | None = None,
     ) -> Any:
         names = None if self._column_names is None else list(self._column_names)
         return pyarrow.csv.open_csv(
             stream,
             read_options=pyarrow.csv.ReadOptions(
-                use_threads=False, block_size=self._read_bytes, column_names=names
+                use_threads=False, block_size=block_size or self._read_bytes, column_names=names
             ),
             parse_options=self._dialect.parsing(self._newlines, place),
             convert_options=self._dialect.conversion(types, columns),
         )
+
+
+def _first_line_of(head: bytes) -> str:
+    """Return the first line that is not empty, without a byte order mark."""
+    lines = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").splitlines()
+    return lines[0].decode(errors="replace").strip() if lines else ""
 
 
 def _checked_codec(text_encoding: str) -> str:

@@ -150,7 +150,7 @@ def encoded_alike(options: Options, encoding: Options | None) -> dict[str, Any]:
     """Return the options with the encoding that all parts share in place of those that would lead to one."""
     if encoding is None:  # not a table
         return dict(options)
-    settled = ("features", "categories", "standardize", "impute", "keep_sensitive")
+    settled = ("features", "exclude", "categories", "standardize", "impute", "keep_sensitive")
     kept = {name: value for name, value in options.items() if name not in settled}
     return kept | {"encoding": encoding}
 
@@ -185,7 +185,7 @@ def with_categories(encoding: Options, found: Mapping[str, set[Any]]) -> dict[st
         else column
         for column in encoding["columns"]
     ]
-    return {"columns": columns}
+    return {**encoding, "columns": columns}
 
 
 # The source ---------------------------------------------------------------------------------------------

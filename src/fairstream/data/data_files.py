@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from fairstream.errors import missing_extra
 
+PIPED = "fairstream-standard-input-"  # what the name of a file with standard input begins with
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
@@ -53,6 +54,8 @@ class DataFile:
     @property
     def place(self) -> str:
         """What messages call the file."""
+        if PIPED in self.path:
+            return "standard input"
         if self.storage is None or "://" in self.path:
             return without_secrets(self.path)
         return f"{self.storage.url.partition('://')[0]}://{self.path.lstrip('/')}"

@@ -91,9 +91,15 @@ def _duckdb(url: str, query: str) -> Iterator[Any]:
         relation = connection.sql(query)
         if relation is None:
             raise ValueError("the query is no SELECT")
-        read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
-        with read(READ_ROWS) as reader:
+        with duckdb_batches(relation) as reader:
             yield reader
+
+
+def duckdb_batches(relation: Any) -> Any:
+    """Return a record batch reader over a DuckDB relation, of any of its versions."""
+    names = ("to_arrow_reader", "fetch_record_batch", "fetch_arrow_reader")  # by version, newest first
+    read = next(found for name in names if (found := getattr(relation, name, None)) is not None)
+    return read(READ_ROWS)
 
 
 @contextmanager

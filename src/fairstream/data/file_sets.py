@@ -26,8 +26,9 @@ TABLE_KINDS = {
     ".ipc": "arrow",
 }
 DATABASES = {"sqlite": "sqlite", "duckdb": "duckdb", "postgresql": "postgresql", "postgres": "postgresql"}
+_IN_FILES = ("sqlite", "duckdb")
 _OF_TEXT = ("csv", "jsonl")
-# A Path has one slash where a URL has two; a drive of Windows has one letter.
+# A Path has one slash where a URL has two, or three before a file; a drive of Windows has one letter.
 _MANGLED = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
 
 
@@ -59,7 +60,10 @@ def as_url(data: str | os.PathLike[str]) -> str | None:
     if "://" in text:
         return text
     found = None if isinstance(data, str) or os.path.exists(text) else _MANGLED.match(text)
-    return f"{found['scheme']}://{text[found.end() :]}" if found else None
+    if not found:
+        return None
+    slashes = "///" if found["scheme"] in _IN_FILES else "//"
+    return f"{found['scheme']}:{slashes}{text[found.end() :]}"
 
 
 def absolute(path: Path) -> Path:
@@ -185,7 +189,7 @@ def _one_kind(place: str, found: Iterable[Found]) -> str:
         if kind is None:
             known = ", ".join(TABLE_KINDS)
             raise ValueError(
-                f"{file.place} ends in {file.suffix or 'nothing'!r}: name tables ({known}; text also with "
+                f"{file.place} ends in {file.suffix or 'nothing'}: name tables ({known}; text also with "
                 f"{', '.join(COMPRESSED)}), or download and convert it"
             )
         first.setdefault(kind, file)

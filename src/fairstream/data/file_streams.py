@@ -99,25 +99,28 @@ def native_buffer(data: bytes) -> Any:
         return sink.getvalue()
 
 
-def first_lines(stream: Any, place: str) -> bytes:
-    """Return whole lines from the first megabyte: a parser itself would read far ahead.
+def first_lines(stream: Any, place: str) -> tuple[bytes, bool]:
+    """Return whole lines from the first megabyte, and whether they are all there are.
 
-    If two lines are longer than that, return both; a line of more than `LINE_BYTES` is refused.
+    A parser itself would read far ahead. If two lines are longer than a megabyte, return both; a line of more
+    than `LINE_BYTES` is refused.
     """
     parts: list[bytes] = []
     ends = size = 0
-    while ends < 2:
-        more = stream.read(_HEAD_BYTES)
+    while ends < 2 or size < _HEAD_BYTES:
+        more = stream.read(_HEAD_BYTES - size % _HEAD_BYTES)  # may give less than it is asked for
         if not more:
-            return b"".join(parts)
+            return b"".join(parts), True
         parts.append(more)
         ends += max(more.count(b"\n"), more.count(b"\r"))
         size += len(more)
         if size > (ends + 1) * LINE_BYTES:
             raise _too_long(place)
     head = b"".join(parts)
+    if not stream.read(1):
+        return head, True
     # What follows the last line end may be half a line.
-    return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
+    return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1], False
 
 
 def whole_lines(stream: Any, size: int, place: str) -> Iterator[bytes]:

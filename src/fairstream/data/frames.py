@@ -83,7 +83,10 @@ def take_out(X: Any, names: Iterable[str], argument: str) -> tuple[Any, dict[str
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         shown = ", ".join(map(repr, frame.columns[:_SHOWN])) + (", ..." if frame.shape[1] > _SHOWN else "")
-        raise ValueError(f"{argument} names {missing[0]!r}, which X does not have: its columns are {shown}")
+        message = f"{argument} names {missing[0]!r}, which X does not have: its columns are {shown}"
+        for name in [name for name in frame.columns if str(name).endswith(f"__{missing[0]}")][:1]:
+            message += f"; {name!r} may be it: pass verbose_feature_names_out=False to the ColumnTransformer"
+        raise ValueError(message)
     taken = {name: frame.get_column(name).to_native() for name in wanted}
     return frame.drop(wanted).to_native(), taken
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.data.frames import like
+from fairstream.data.frames import eager_frame, like
 from fairstream.data.tensors import TensorRows, as_before, as_matrix, is_tensor, tensor_like
 from fairstream.linalg import FloatArray
 
@@ -50,6 +50,11 @@ class Given:
                 "the features"
             )
         self.rows: Any = TensorRows(X).seen if is_tensor(X) else X
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether a frame was given, so that what goes back has names."""
+        return eager_frame(self._X) is not None
 
     def back(self, rows: FloatArray, names: Sequence[str] | None = None) -> Any:
         """Return rows as the kind of thing that was given: a frame with its index, a tensor on its device.

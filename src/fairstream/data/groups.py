@@ -161,6 +161,14 @@ class GroupIndex:
         """List the (attribute, group) pairs to compare with the attribute's other rows."""
         return [(name, label) for name, labels in self.groups.items() for label in compared(labels)]
 
+    def check_attributes(self, attributes: Iterable[str]) -> None:
+        """Refuse rows with other attributes than the rows before them had, if there were any."""
+        if self.slots and {*attributes} != {*self.slots}:
+            raise ValueError(
+                f"groups has the attributes {sorted(attributes)}, before it had {sorted(self.slots)}: "
+                "pass the same attributes every time"
+            )
+
     def check_compared(self, attribute: str) -> None:
         """Refuse an attribute that has shown fewer than two groups: it has no gap."""
         labels = self.groups[attribute]
@@ -322,9 +330,10 @@ def _columns(sensitive_features: object) -> list[tuple[str, Any]]:
 def _one_column(name: str, column: Any) -> Any:
     if isinstance(column, GroupColumn):
         return column
-    native = nw.from_native(column, series_only=True, pass_through=True)
-    if isinstance(native, nw.Series):
-        return _series_values(native)
+    if not isinstance(column, list | tuple):  # no series, and asked for in every block of a table
+        native = nw.from_native(column, series_only=True, pass_through=True)
+        if isinstance(native, nw.Series):
+            return _series_values(native)
     values = _as_array(f"sensitive_features[{name!r}]", column)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

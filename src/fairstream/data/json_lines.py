@@ -32,16 +32,27 @@ class JsonLinesReader(FrontToBack):
         self._file = file
         self.place = file.place
         with self._stream() as stream:
-            head = first_lines(stream, self.place)
+            head, whole = first_lines(stream, self.place)
             if not head.strip():
                 raise ValueError(f"{self.place} cannot be read: it is empty; write one object per line")
             self.schema = _parsed(head).schema
+            self._looked_at = None if whole else len(head)
 
     def beside(self, file: DataFile) -> JsonLinesReader:
         """Return a reader of another file with the columns and types of this one."""
         other = copy.copy(self)
         other._file, other.place = file, file.place
         return other
+
+    @property
+    def unread(self) -> str:
+        """What to add if a column seems to hold no value, and only the first lines were looked at."""
+        if self._looked_at is None:
+            return ""
+        return (
+            f"; only the first {self._looked_at:,} bytes of {self.place} were looked at: if values follow, "
+            "move a line with one to the front"
+        )
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches of some megabytes of lines each."""

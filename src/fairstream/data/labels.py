@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +92,7 @@ class MatrixRoles:
         if keep_sensitive and not self._group_columns:
             raise ValueError("keep_sensitive does not apply: no column of the matrix is sensitive")
         if keep_sensitive and features is not None:
-            raise ValueError("keep_sensitive does not apply beside features: list the columns in features")
+            raise ValueError("keep_sensitive does not apply beside features: leave one of them out")
         self.columns = self._choose_features(features, n_columns, keep_sensitive)
         self.n_features = n_columns if self.columns is None else len(self.columns)
         if self.n_features == 0:
@@ -154,12 +154,42 @@ class MatrixRoles:
         if features is not None:
             if any(isinstance(j, bool) or not isinstance(j, int | np.integer) for j in features):
                 raise ValueError(f"features is {features!r}: pass column indices, a matrix has no names")
-            return np.array([_checked_index("features", int(j), n_columns) for j in features], dtype=np.intp)
+            chosen = [_checked_index("features", int(j), n_columns) for j in features]
+            refuse_roles_as_features(
+                chosen,
+                {
+                    "sensitive": self._group_columns,
+                    "the target": () if self._target_column is None else (self._target_column,),
+                    "the ids": () if self._id_column is None else (self._id_column,),
+                },
+            )
+            return np.array(chosen, dtype=np.intp)
         left_out = set() if keep_sensitive else set(self._group_columns)
         left_out |= {column for column in (self._target_column, self._id_column) if column is not None}
         if not left_out:
             return None
         return np.array([j for j in range(n_columns) if j not in left_out], dtype=np.intp)
+
+
+def refuse_roles_as_features(features: Iterable[Any], roles: Mapping[str, Iterable[Any]]) -> None:
+    """Refuse features that have another role: a sensitive column or the target among them gives itself away.
+
+    Examples
+    --------
+    >>> refuse_roles_as_features(["age", "race"], {"sensitive": ["race"], "the target": ["hired"]})
+    Traceback (most recent call last):
+        ...
+    ValueError: features names 'race', which is sensitive and so never a feature: leave it out of features
+    """
+    listed = {*features}
+    for role, columns in roles.items():
+        found = [column for column in columns if column in listed]
+        if found:
+            which, them = ("which is", "it") if len(found) == 1 else ("which are", "them")
+            raise ValueError(
+                f"features names {', '.join(map(repr, found))}, {which} {role} and so never a feature: leave "
+                f"{them} out of features"
+            )
 
 
 class LabelledSource(SourceAround):

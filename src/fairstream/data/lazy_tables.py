@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from fairstream.data.cutting import closing_early
+from fairstream.data.databases import duckdb_batches
 from fairstream.data.lazy_types import lazy_kind
 from fairstream.data.table_readers import READ_ROWS, FrontToBack, TableReader, Typed, first_line, reading
 
@@ -69,7 +70,7 @@ class RelationReader(FrontToBack):
 
     def __init__(self, relation: Any) -> None:
         self._relation = relation
-        with closing(_arrow_reader(relation.limit(0))) as reader:
+        with closing(duckdb_batches(relation.limit(0))) as reader:
             self.schema = reader.schema.remove_metadata()
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
@@ -77,7 +78,7 @@ class RelationReader(FrontToBack):
         chosen = self._relation.project(", ".join(map(quoted, columns)))
         with reading(self.place):
             try:
-                reader = _arrow_reader(chosen)
+                reader = duckdb_batches(chosen)
             except Exception as error:  # DuckDB's own, which are no Arrow errors
                 raise ValueError(
                     f"{self.place} cannot be read: {first_line(error)}; its connection gives one result at a "
@@ -176,13 +177,6 @@ def quoted(name: str) -> str:
     "a""b"
     """
     return '"' + name.replace('"', '""') + '"'
-
-
-def _arrow_reader(relation: Any) -> Any:
-    """Return a record batch reader over a DuckDB relation, of any of its versions."""
-    names = ("to_arrow_reader", "fetch_record_batch", "fetch_arrow_reader")  # by version, newest first
-    read = next(found for name in names if (found := getattr(relation, name, None)) is not None)
-    return read(READ_ROWS)
 
 
 _READERS: dict[str, Callable[[Any], TableReader]] = {

@@ -106,6 +106,21 @@ class ManyFiles:
         """Rows of all files that the last pass skipped; readers beside each other count together."""
         return int(getattr(self._first, "skipped_rows", 0))
 
+    @property
+    def null_values(self) -> tuple[str, ...]:
+        """Cells that were declared to be missing."""
+        return tuple(getattr(self._first, "null_values", ()))
+
+    @property
+    def without_rows(self) -> str | None:
+        """The name of the first file if it has no rows that types could come from."""
+        return getattr(self._first, "without_rows", None)
+
+    @property
+    def unread(self) -> str:
+        """What to add if a column seems to hold no value, and only the first lines were looked at."""
+        return str(getattr(self._first, "unread", ""))
+
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns of the first file that are not in its text encoding."""
         self._first.check_text([name for name in columns if name in self._first.schema.names])

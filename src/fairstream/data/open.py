@@ -42,7 +42,7 @@ class _Kind(NamedTuple):
 
 _MATRIX = ("features", "target", "ids", "keep_sensitive")
 _TABLE = (*_MATRIX, "categories", "standardize", "impute", "encoding")
-_COLUMNS = ("unseen", "max_categories", "keep")
+_COLUMNS = ("exclude", "unseen", "max_categories", "keep")
 _CELLS = ("null_values", "decimal", "bad_rows")
 _CSV = ("delimiter", "column_names", "column_types", "text_encoding", "newlines_in_values", *_CELLS)
 _FILES = (*_TABLE, *_COLUMNS, "storage_options")
@@ -115,7 +115,7 @@ def open_source(
         For a Dask collection also labels in Dask; for a list of tasks the list of their labels.
     features : list, optional
         The columns that make up X, by name (tables) or index (matrices). By default all but the sensitive
-        ones and the target; a sensitive column that is listed here stays.
+        ones and the target, which must not be listed here either.
     target : str, int or array, optional
         A column by name or index, or one value per row.
     ids : str, int or array, optional
@@ -134,13 +134,16 @@ def open_source(
           ``encoding``, another source's `encoding`, to turn columns into the very same features.
           ``unseen`` says what becomes of a category that the encoding does not know: "raise" (by default),
           "ignore" (no feature of the column is 1) or "other" (a feature for all such categories, which must
-          be there from the fit on). ``max_categories`` (10,000) is the most that a column may have; with
+          be there from the fit on). ``exclude`` (["name"]) names columns that are no features, instead of all
+          that are in ``features``. ``max_categories`` (10,000) is the most that a column may have; with
           ``unseen="other"`` the rarest of more go to the others. ``keep`` (["id"]) names columns that are no
           features but carried along, to the output of `embed_source` and `erase_source`;
         - CSV: ``delimiter``, ``column_names`` (for a file without a header line), ``column_types``,
           ``text_encoding`` ("latin-1" say; UTF-8 by default), ``newlines_in_values`` (True if quoted text has
           line ends; else one is refused as the trace of a quote that was never closed), ``null_values``
-          (["?"]: cells that count as missing, beside empty ones, "NA" and the like), ``decimal`` ("," for
+          (["?"]: cells that count as missing, beside empty ones, "NA" and the like; the encoding remembers
+          them, so that tables opened with it need not name them again: in frames and files of other kinds
+          such text is missing too, among features, labels, target and ids), ``decimal`` ("," for
           0,5; columns are then separated by ";" unless ``delimiter`` says otherwise), ``bad_rows`` ("raise",
           or "skip" to leave out rows of another length or with text among numbers: their number is
           `skipped_rows` of the source, and a warning tells it);
@@ -264,7 +267,7 @@ def _kind_of_path(path: Path) -> str | None:
     kind = table_kind(text) or _SUFFIXES.get(path.suffix.lower())
     if kind is None:
         known = ", ".join(_SUFFIXES)
-        raise ValueError(f"{text} ends in {path.suffix or 'nothing'!r}: rename it, or open one of {known}")
+        raise ValueError(f"{text} ends in {path.suffix or 'nothing'}: rename it, or open one of {known}")
     return kind
 
 

@@ -86,8 +86,11 @@ class ParquetReader(Typed):
         groups = self._row_groups()
         if not groups:
             return
-        with self._opened() as file, reading(self.place):
-            yield from self._rows_of(file, groups, columns)
+        try:
+            with self._opened() as file, reading(self.place):
+                yield from self._rows_of(file, groups, columns)
+        finally:
+            pa.default_memory_pool().release_unused()  # the buffers of many columns: 180 MB of 256
 
     def _row_groups(self) -> tuple[_RowGroup, ...]:
         return self._footer().row_groups if self._chosen is None else self._chosen

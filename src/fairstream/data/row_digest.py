@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, Matrix
 from fairstream.data.groups import GroupColumn
@@ -20,7 +21,7 @@ _PIECE_BYTES = 2**20
 
 
 class RowDigest:
-    """Checksums of all rows so far: how they are stored, their values, labels and weights.
+    """Checksums of all rows so far: how they are stored, their values, labels, weights and target.
 
     Examples
     --------
@@ -40,8 +41,8 @@ class RowDigest:
         self._labels: dict[str, int] = {}
         self._codes: dict[tuple[type, Hashable], int] = {}
 
-    def update(self, block: Block) -> None:
-        """Take in the rows of a block."""
+    def update(self, block: Block, target: NDArray[np.float64] | None = None) -> None:
+        """Take in the rows of a block, with the target that is learned from, if one is."""
         self._note_storage(block.X)
         if sp.issparse(block.X):
             self._add_sparse(block.X)
@@ -51,6 +52,8 @@ class RowDigest:
             self._add_labels(attribute, column)
         if block.weights is not None:
             self._add("weights", np.ascontiguousarray(block.weights, dtype=np.float64))
+        if target is not None:
+            self._add("target", target)
         self._n_rows += block.n_rows
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +78,9 @@ class RowDigest:
             return "types"
         if then.get("weights") != now.get("weights"):
             return "weights"
-        if any(then.get(name) != now.get(name) for name in {*then, *now} - {"labels"}):
+        if then.get("target", now.get("target")) != now.get("target"):  # early versions kept no sum of it
+            return "targets"
+        if any(then.get(name) != now.get(name) for name in {*then, *now} - {"labels", "target"}):
             return "values"
         differing = [repr(name) for name, labels in now["labels"].items() if then["labels"][name] != labels]
         return f"labels of {', '.join(differing)}" if differing else None

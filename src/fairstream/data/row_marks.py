@@ -82,7 +82,8 @@ def _marks(X: Matrix, bound: np.uint64, most: int) -> Words:
         bits = (bits << np.uint64(16)) | _first_bits(X, rows, level, n_columns)
         largest = bound >> np.uint64(48 - 16 * level)
         if len(bits) > most and bound == _LARGEST:
-            largest = min(largest, np.partition(bits, most - 1)[most - 1])
+            different = np.unique(bits)  # equal rows have one mark between them
+            largest = min(largest, different[min(most, len(different)) - 1])
         stays = np.flatnonzero(bits <= largest)
         rows, bits = rows[stays], bits[stays]
         if not len(rows):

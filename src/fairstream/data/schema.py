@@ -6,8 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from fairstream.linalg import FloatArray
+
 UNSEEN = ("raise", "ignore", "other")
 """What may become of a category that an encoding does not know."""
+
+_POLICIES = {"raise": "refused", "ignore": "ignored", "other": "taken for other"}
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,11 @@ class Schema:
             start += width
         return found
 
-    def refuse_table(self, columns: Iterable[Any]) -> None:
-        """Refuse the columns of a table that must still be encoded, and name what encodes them.
+    def names_table(self, columns: Iterable[Any]) -> bool:
+        """Whether these are the columns of the table, which must still be encoded, rather than the features.
+
+        A frame with all columns of the table is taken for one, also if numbers are scaled and the features
+        have the same names (see `in_table_units`), or if there are further columns, which are dropped.
 
         Parameters
         ----------
@@ -68,19 +77,78 @@ class Schema:
         Examples
         --------
         >>> encoding = {"columns": [{"name": "sex", "kind": "category", "categories": ["f", "m"]}]}
-        >>> Schema(("sex=f", "sex=m"), encoding).refuse_table(["sex", "age"])  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: X has the columns of the table that the model was fitted on, not its features: ...
+        >>> Schema(("sex=f", "sex=m"), encoding).names_table(["sex", "age"])
+        True
         """
         if self.encoding is None:
-            return
+            return False
         given, own = {*map(str, columns)}, {column["name"] for column in self.encoding["columns"]}
-        if own <= given and not given >= {*(self.feature_names or ())}:
-            raise ValueError(
-                "X has the columns of the table that the model was fitted on, not its features: encode them "
-                "as in the fit with open_like(model, X), and write all rows with embed_source or "
-                "erase_source, or pass a block's X (model: the subspace_ of an estimator)"
-            )
+        return own <= given and not (given == own and all(map(_passes, self.encoding["columns"])))
+
+    @property
+    def shares_names(self) -> bool:
+        """Whether features have the names of the table's columns but other units: all are numbers, scaled."""
+        if self.encoding is None:
+            return False
+        columns = self.encoding["columns"]
+        same = self.feature_names == tuple(column["name"] for column in columns)
+        return same and any("centre" in column for column in columns)
+
+    def in_table_units(self, rows: FloatArray) -> FloatArray:
+        """Return features as they go into a frame or a table file under `feature_names`.
+
+        If the features have the names of the table's columns they get the units of these, since whoever reads
+        such a frame takes it for the table; else they are returned as they are.
+
+        Parameters
+        ----------
+        rows : array (n, d)
+
+        Examples
+        --------
+        >>> column = {"name": "age", "kind": "number", "width": 1, "centre": [40.0], "scale": [9.0]}
+        >>> Schema(("age",), {"columns": [column]}).in_table_units(np.array([[1.0], [-1.0]]))
+        array([[49.],
+               [31.]])
+        """
+        if self.encoding is None or not self.shares_names:
+            return rows
+        columns = self.encoding["columns"]
+        centre = np.array([column.get("centre", [0.0])[0] for column in columns], dtype=rows.dtype)
+        scale = np.array([column.get("scale", [1.0])[0] for column in columns], dtype=rows.dtype)
+        units: FloatArray = rows * scale + centre
+        return units
+
+    def describe(self) -> dict[str, Any]:
+        """Return which columns a table must have, and how they become features, as plain data.
+
+        Examples
+        --------
+        >>> encoding = {"columns": [{"name": "sex", "kind": "category", "categories": ["f", "m"]}]}
+        >>> for fact in Schema(("sex=f", "sex=m"), encoding).describe().items():
+        ...     print(fact)
+        ('columns', {'sex': {'kind': 'category', 'categories': ['f', 'm']}})
+        ('missing_values', 'refused')
+        ('unknown_categories', 'refused')
+        """
+        if self.encoding is None:
+            names = self.feature_names or ()
+            return {"columns": {name: {"kind": "number"} for name in names}} if names else {}
+        columns = self.encoding["columns"]
+        filled = any("fill" in column for column in columns)
+        facts: dict[str, Any] = {
+            "columns": {
+                column["name"]: {key: value for key, value in column.items() if key not in ("name", "unseen")}
+                for column in columns
+            },
+            "missing_values": "filled: means, shares of categories" if filled else "refused",
+        }
+        if nulls := self.encoding.get("null_values"):
+            facts["null_values"] = [*nulls]
+        policies = {column.get("unseen", "raise") for column in columns if column["kind"] == "category"}
+        if policies:
+            facts["unknown_categories"] = ", ".join(_POLICIES[policy] for policy in sorted(policies))
+        return facts
 
     def to_header(self) -> dict[str, Any]:
         """Return it as JSON values, under the names that files have always had for it."""
@@ -92,3 +160,8 @@ class Schema:
         """Return the schema that `to_header` described; a header without one gives an empty schema."""
         names = header.get("feature_names")
         return cls(None if names is None else tuple(map(str, names)), header.get("encoding"))
+
+
+def _passes(column: Mapping[str, Any]) -> bool:
+    """Whether a table column is a feature as it is."""
+    return column["kind"] == "number" and column["width"] == 1 and not {"centre", "fill"} & {*column}

@@ -10,6 +10,8 @@ import tempfile
 from functools import cache
 from typing import IO
 
+from fairstream.data.data_files import PIPED
+
 _MARKS = {
     b"PAR1": ".parquet",
     b"ARROW1": ".arrow",
@@ -28,7 +30,7 @@ def spooled() -> str:
     source: IO[bytes] | None = getattr(sys.stdin, "buffer", None)
     if source is None or source.isatty():
         raise ValueError("'-' stands for standard input, which is a terminal: pipe a table into the command")
-    handle, path = tempfile.mkstemp(prefix="fairstream-")
+    handle, path = tempfile.mkstemp(prefix=PIPED)
     atexit.register(_remove, path)
     with os.fdopen(handle, "wb") as file:
         shutil.copyfileobj(source, file, 2**20)

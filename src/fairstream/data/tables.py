@@ -14,6 +14,7 @@ from typing import Any
 from fairstream.data.alignment import paired
 from fairstream.data.arrow_files import ArrowReader
 from fairstream.data.blocks import Block, BlockSource
+from fairstream.data.csv_dialect import listed_tokens
 from fairstream.data.csv_files import CsvReader
 from fairstream.data.cutting import check_block_size, default_block_size, recut
 from fairstream.data.databases import QueryReader
@@ -21,7 +22,7 @@ from fairstream.data.file_sets import FileSet, find_files
 from fairstream.data.groups import encode_groups
 from fairstream.data.identities import checked_ids
 from fairstream.data.json_lines import JsonLinesReader
-from fairstream.data.labels import LabelledSource, listed_names
+from fairstream.data.labels import LabelledSource, listed_names, refuse_roles_as_features
 from fairstream.data.lazy_tables import lazy_reader
 from fairstream.data.many_files import FileReader, ManyFiles
 from fairstream.data.parquet_files import ParquetReader
@@ -29,26 +30,31 @@ from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.progress import reported
 from fairstream.data.table_encoding import (
     Identifiers,
+    MissingValuesError,
     TableEncoder,
     column_kind,
     encode_labels,
+    missing_rows,
+    no_rows,
     plain_columns,
     target_values,
+    with_nulls,
 )
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
+from fairstream.errors import AbsentColumnsError
 
 try:
     import pyarrow as pa
 except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
     pa = None
 
-# pandas stores the row labels of a frame under such a name: identifiers, not features.
 _READERS: dict[str, Callable[..., FileReader]] = {
     "csv": CsvReader,
     "jsonl": JsonLinesReader,
     "parquet": ParquetReader,
     "arrow": ArrowReader,
 }
+# pandas stores the row labels of a frame under such a name: identifiers, not features.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -66,6 +72,7 @@ class TableSource:
         *,
         sensitive_features: Sequence[str] = (),
         features: Sequence[str] | None = None,
+        exclude: Iterable[str] | None = (),
         target: str | None = None,
         ids: str | None = None,
         keep_sensitive: bool = False,
@@ -75,25 +82,28 @@ class TableSource:
         encoding: Mapping[str, Any] | None = None,
         unseen: str | None = None,
         max_categories: int | None = None,
-        keep: Sequence[str] = (),
+        keep: Iterable[str] | None = (),
         block_size: int | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
         self._reader = reader
         self._sensitive = tuple(sensitive_features)
         self._target, self._id_column = target, ids
+        exclude, keep = _names(exclude, "exclude"), _names(keep, "keep")
         if encoding is not None:
             beside: dict[str, Any] = {"features": features, "categories": categories, "impute": impute}
             beside |= {"standardize": standardize or None, "keep_sensitive": keep_sensitive or None}
-            beside |= {"max_categories": max_categories}
+            beside |= {"max_categories": max_categories, "exclude": exclude or None}
             for argument, value in beside.items():
                 if value is not None:
                     raise ValueError(
                         f"{argument} does not apply beside encoding, which settles it: leave it out"
                     )
             features = [column["name"] for column in encoding["columns"]]
-        if features is not None and (isinstance(features, str) or listed_names(list(features)) is None):
-            raise ValueError(f"features is {features!r}: pass a list of column names")
+        if features is not None and not (features := _names(features, "features")):
+            raise ValueError("features is []: pass a list of column names")
+        if exclude and features is not None:
+            raise ValueError("exclude does not apply beside features: leave one of them out")
         if keep_sensitive and (features is not None or not (sensitive_features or hidden)):
             other = "features" if features is not None else "no sensitive column"
             raise ValueError(f"keep_sensitive does not apply beside {other}: leave it out")
@@ -101,25 +111,28 @@ class TableSource:
         if ids is not None and not isinstance(ids, str):
             raise ValueError(f"ids={ids!r}: pass the name of a column, or one id per row")
         owners = () if ids is None else (ids,)
-        if isinstance(keep, str) or (keep and listed_names(list(keep)) is None):
-            raise ValueError(f"keep is {keep!r}: pass a list of column names")
+        if not reader.schema.names:
+            raise ValueError(f"{reader.place} has no columns: pass a table with columns")
         check_columns(
             reader,
             sensitive_features=sensitive_features,
-            features=features or (),
+            features=(features or ()) if encoding is None else (),
+            encoding=() if encoding is None else (features or ()),
+            exclude=exclude,
             target=targets,
             ids=owners,
             keep=keep,
         )
+        if features is not None and encoding is None:
+            labels = dict.fromkeys([*sensitive_features, *hidden])
+            refuse_roles_as_features(
+                features, {"sensitive": labels, "the target": targets, "the ids": owners}
+            )
         self.kept_names = tuple(keep)
-        apart = {target, *owners, *keep}
-        left_out = apart if keep_sensitive else {*apart, *sensitive_features, *hidden}
+        apart = {target, *owners, *keep, *exclude}
+        unused = apart if keep_sensitive else {*apart, *sensitive_features, *hidden}
         chosen = (
-            [
-                name
-                for name in reader.schema.names
-                if name not in left_out and not _PANDAS_INDEX.fullmatch(name)
-            ]
+            [name for name in reader.schema.names if name not in unused and not _PANDAS_INDEX.fullmatch(name)]
             if features is None
             else [*features]
         )
@@ -127,12 +140,18 @@ class TableSource:
             raise ValueError(
                 f"{reader.place} has no column left for the features: name them with features=[...]"
             )
-        check_columns(reader, features=chosen)
+        if features is None:
+            _refuse_namesakes(reader, chosen, exclude)
         reader.check_text([*chosen, *sensitive_features, *targets, *owners, *keep])
         _check_labels(reader, sensitive_features)
+        _refuse_no_rows(reader, chosen)
         self._features = tuple(chosen)
+        read: dict[str, Any] = {
+            "null_values": getattr(reader, "null_values", ()),
+            "unread": getattr(reader, "unread", ""),
+        }
         if encoding is not None:
-            self._encoder = TableEncoder.restored(reader.schema, encoding, unseen=unseen)
+            self._encoder = TableEncoder.restored(reader.schema, encoding, unseen=unseen, **read)
         else:
             self._encoder = TableEncoder.plan(
                 reader.schema,
@@ -142,7 +161,11 @@ class TableSource:
                 impute=impute,
                 unseen=unseen,
                 max_categories=max_categories,
+                excluded=exclude if features is None else None,
+                **read,
             )
+        # The parser of CSV has read them as missing, other readers have not.
+        self._nulls = tuple(text for text in self._encoder.null_values if text not in read["null_values"])
         self._identifiers = None if encoding is not None else Identifiers(reader.schema, chosen)
         self._block_size = check_block_size(block_size)
         self._first_row = 0
@@ -248,8 +271,20 @@ class TableSource:
         if columns and not self._encoder.learned:
             # A failed pass must leave nothing half-learned behind: learn on a fresh copy, then keep it.
             encoder = self._encoder.blank()
-            encoder.learn(reported(self._batches(columns), self.n_rows))
+            try:
+                encoder.learn(reported(self._batches(columns), self.n_rows), self._reader.place)
+            except MissingValuesError as found:
+                raise self._with_all_missing(found) from None
             self._encoder = encoder
+
+    def _with_all_missing(self, found: MissingValuesError) -> MissingValuesError:
+        """Return the error with the columns that the first pass did not read: better told at once."""
+        counts = Counter(found.counts)
+        rest = [name for name in self._features if name not in self._encoder.columns_to_learn]
+        for batch in self._batches(rest) if rest else ():
+            for name in rest:
+                counts[name] += missing_rows(batch.column(name))
+        return found.of(+counts)
 
     def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
         apart = {*self._sensitive, self._target, self._id_column, *self.kept_names}
@@ -260,7 +295,8 @@ class TableSource:
         count = 0
         for batch in self._reader.batches(wanted, [name for name in wanted if name in numbers]):
             count += batch.num_rows
-            yield batch.select(list(columns)) if more else batch
+            chosen = batch.select(list(columns)) if more else batch
+            yield with_nulls(chosen, self._nulls) if self._nulls else chosen
         expected = self.n_rows
         if expected is None:
             self._n_rows = count
@@ -271,19 +307,57 @@ class TableSource:
             )
 
 
+def _names(listed: Any, argument: str) -> list[str]:
+    """Return names of columns as a list; None stands for none."""
+    if listed is None:
+        return []
+    names = [*listed] if isinstance(listed, Iterable) else [listed]
+    if isinstance(listed, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{argument} is {listed!r}: pass a list of column names")
+    return [*map(str, names)]
+
+
 def check_columns(reader: TableReader, **arguments: Sequence[str]) -> None:
     """Refuse names that the table does not have, or has twice."""
     counts = Counter(reader.schema.names)
     for argument, asked in arguments.items():
         for name in asked:
-            if counts[name] > 1:
-                raise ValueError(f"{reader.place} has {counts[name]} columns named {name!r}: rename them")
-            if not counts[name]:
-                names = reader.schema.names
-                listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-                raise ValueError(f"{argument} names {name!r}, {reader.place} has {listed}: name one of these")
+            if counts[name] > 1 and argument != "exclude":
+                which = _all_but_one([counts[name]])
+                raise ValueError(f"{reader.place} has {counts[name]} columns named {name!r}: rename {which}")
+        absent = [name for name in asked if not counts[name]]
+        if absent:
+            raise AbsentColumnsError(argument, absent, reader.place, reader.schema.names)
         if len({*asked}) < len(asked):
             raise ValueError(f"{argument} names a column twice: {list(asked)}")
+
+
+def _refuse_namesakes(reader: TableReader, features: Sequence[str], excluded: Sequence[str]) -> None:
+    """Refuse features of one name, all at once."""
+    counts = Counter(features)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        numbers = ", ".join(f"{counts[name]} columns named {name!r}" for name in twice)
+        rename = f"rename {_all_but_one([counts[name] for name in twice])}"
+        raise ValueError(
+            f"{reader.place} has {numbers}: {rename}, or leave all of them out with "
+            f"exclude={[*excluded, *twice]!r}"
+        )
+
+
+def _all_but_one(counts: Sequence[int]) -> str:
+    """Say which columns to rename, of so many that share each name."""
+    if len(counts) > 1:
+        return "all but one of each"
+    return "one of them" if counts[0] == 2 else "all but one of them"
+
+
+def _refuse_no_rows(reader: TableReader, features: Sequence[str]) -> None:
+    """Refuse a table without rows if features have no type for want of a value."""
+    if any(column_kind(reader.schema.field(name).type) == "empty" for name in features):
+        empty = reader.place if reader.n_rows == 0 else getattr(reader, "without_rows", None)
+        if empty is not None:
+            raise no_rows(empty)
 
 
 def _check_labels(reader: TableReader, sensitive_features: Sequence[str]) -> None:
@@ -355,6 +429,9 @@ def open_files(files: FileSet, **options: Any) -> BlockSource:
     """Open CSV, JSON lines, Parquet or Arrow files."""
     known = signature(_READERS[files.kind]).parameters
     parsing = {name: options.pop(name) for name in known if name in options}
+    declared = (options.get("encoding") or {}).get("null_values", ())
+    if declared and "null_values" in known:
+        parsing["null_values"] = [*declared, *listed_tokens(parsing.get("null_values"))]
     return _labelled(table_reader(files, **parsing), **options)
 
 

@@ -409,8 +409,9 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def _checked(self, X: Any, *, reset: bool = False) -> Any:
         """Return features as scikit-learn checks them, a frame as an array."""
         check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
-        if not reset and (frame := eager_frame(X)) is not None:
-            self.learner_.schema.refuse_table(frame.columns)
+        frame = None if reset else eager_frame(X)
+        if frame is not None:
+            self._refuse_table(frame.columns)
         check_numbers(X)  # before scikit-learn, which names no column
         # Rows that are fetched block by block are checked block by block.
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
@@ -418,6 +419,19 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         rows = validate_data(self, X, reset=reset, **options)
         # Of a frame with nullable columns older versions make objects.
         return rows.astype(np.float64) if rows.dtype == object else rows
+
+    def _refuse_table(self, columns: Sequence[str]) -> None:
+        """Refuse the columns of the table that the model was fitted on, unless these are the features."""
+        schema = self.learner_.schema
+        same = tuple(columns) == schema.feature_names and not schema.shares_names
+        if same or not schema.names_table(columns):
+            return
+        scaled = "; features that are scaled already have the same names: pass them as an array"
+        raise ValueError(
+            "X has the columns of the table that the model was fitted on, not its features: pass it to "
+            "subspace_.embed or subspace_.erase, which encode it as in the fit, or open it with "
+            f"open_like(pca.subspace_, X){scaled if schema.shares_names else ''}"
+        )
 
     def _wraps_output(self) -> bool:
         """Whether scikit-learn turns what `transform` returns into a frame, as `set_output` told it to."""

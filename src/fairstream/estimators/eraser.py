@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -114,10 +115,16 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         return rows if self._wraps_output() else given.back(rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Return the names of the columns that come out: `input_features` without the sensitive ones."""
+        """Return the names of the columns that come out: `input_features` without the sensitive ones.
+
+        Scaled features of a table are called "age (scaled)", so that nobody takes them for its columns.
+        """
         if input_features is not None:
             named = self.sensitive_columns
             apart = [] if named is None else column_names(named, "sensitive_columns")
             apart += [self.ids] if isinstance(self.ids, str) else []
             input_features = [name for name in input_features if name not in apart]
-        return super().get_feature_names_out(input_features)
+        names = super().get_feature_names_out(input_features)
+        if not self.learner_.schema.shares_names:
+            return names
+        return np.array([f"{name} (scaled)" for name in names], dtype=object)

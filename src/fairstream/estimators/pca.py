@@ -67,11 +67,13 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     screen : int, float or list of str, optional
         Columns that no component may use: so many of those with the largest standardised gap between group
         means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names. Solver
-        "power" takes names only.
+        "power" first ranks columns by the rows of one step or, if step_rows is None, in a pass of its own,
+        unless they are named.
     guard : float, default 0
-        Price of what a nonlinear adversary reads from the scores; 1 or 3 are usual. It trades variance for
-        groups that trees and networks cannot tell apart, which moments alone cannot promise, and works best
-        with `constraint="none"`. Needs a sample of rows, which a fit with a guard keeps.
+        Price of what a nonlinear adversary reads from the scores: 0.5 to 2 for tables, more for images, such
+        as 8. It trades variance for groups that trees and networks cannot tell apart, which moments alone
+        cannot promise, and works best with `constraint="none"`. Needs a sample of rows, which a fit with a
+        guard keeps.
     keep_target : float, default 0
         With a guard: price of what the adversary reads of y, to be kept.
     guard_seed : int, default 0

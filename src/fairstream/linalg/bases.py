@@ -197,20 +197,23 @@ def _gram_factor(A: FloatArray) -> tuple[FloatArray, FloatArray, float] | None:
     if not (limits.tiny / limits.eps < squares.min() and squares.max() <= limits.max):
         return None
     lengths = np.sqrt(squares)
-    gram /= np.outer(lengths, lengths)
+    gram /= lengths
+    gram /= lengths[:, None]
     try:
-        R = lapack(scipy.linalg.cholesky, gram, check_finite=False)
+        R = lapack(scipy.linalg.cholesky, gram.T, overwrite_a=True, check_finite=False)
     except scipy.linalg.LinAlgError:
         return None
     inverse = lapack(scipy.linalg.lapack.dtrtri, R)[0]
     with small_lapack():
-        spread = _largest_eigenvalue(inverse)
-    return R * lengths, inverse / lengths[:, None], spread
+        spread = _largest_eigenvalue(inverse.astype(np.float32))
+    R *= lengths
+    inverse /= lengths[:, None]
+    return R, inverse, spread
 
 
 def _largest_eigenvalue(inverse: FloatArray) -> float:
     """Return the largest eigenvalue of inverse' inverse to about a tenth, by a few power steps."""
-    vector = np.random.default_rng(0).standard_normal(len(inverse))
+    vector = np.random.default_rng(0).standard_normal(len(inverse), dtype=np.float32)
     size = 1.0
     for _ in range(12):
         vector = inverse.T @ (inverse @ (vector / np.linalg.norm(vector)))

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from fairstream.linalg.arrays import FloatArray, is_finite
 from fairstream.linalg.bases import fix_signs_in_place, orthonormalise_outside, project_out
 from fairstream.linalg.symmetric import SymmetricOperator
-from fairstream.linalg.threads import lapack, lapack_threads
+from fairstream.linalg.threads import in_threads, lapack, shares, small_lapack
 
 _SMALL = 512
 _LANCZOS_FROM = 400  # features: below, dense decompositions are as quick
@@ -56,7 +56,7 @@ def top_eigenvectors(S: FloatArray, m: int, *, by: str = "value") -> tuple[Float
     array([ 4., -2.])
     """
     check_finite_matrix(S)
-    found = by_lanczos(lambda x: S @ x, len(S), m, by=by)
+    found = by_lanczos(lambda x: _times(S, x), len(S), m, by=by)
     if found is not None:
         return found
     values, vectors = eigh(S)
@@ -99,7 +99,7 @@ def by_lanczos(
     if found is None:
         return None
     values, vectors = found
-    images = np.column_stack([multiply(vector) for vector in vectors.T])
+    images = multiply(vectors)
     size = float(np.abs(values[0]))
     residual = float(np.linalg.norm(images - vectors * values, axis=0).max())
     if not residual <= 1e-10 * size:
@@ -114,6 +114,11 @@ def by_lanczos(
     return None if best > last + 1e-6 * abs(last) + 1e-12 * size else (values, vectors)
 
 
+def _times(S: FloatArray, x: FloatArray) -> FloatArray:
+    """Return S x, every thread with some of the rows: reading S is what takes time."""
+    return np.concatenate(in_threads(lambda rows: S[rows] @ x, shares(len(S), S.size)))
+
+
 def _eigsh(
     operator: LinearOperator, m: int, by: str, width: int, tolerance: float
 ) -> tuple[FloatArray, FloatArray] | None:
@@ -123,7 +128,7 @@ def _eigsh(
     start = np.random.default_rng(width).standard_normal(d)
     options = {"which": "LM" if by == "absolute" else "LA", "v0": start, "ncv": width, "maxiter": restarts}
     try:
-        with lapack_threads(d):
+        with small_lapack():  # threads of our own multiply: those of BLAS would wait for them
             values, vectors = eigsh(operator, m, tol=tolerance, **options)
     except ArpackError:  # no convergence, or a start that the matrix maps to zero
         return None
@@ -175,7 +180,7 @@ def _leading_dense(covariance: SymmetricOperator, U: FloatArray, k: int) -> Floa
     Sigma, d = covariance.core, covariance.shape[0]
     bottom = max(covariance.trace(), np.finfo(float).tiny)
     check_finite_matrix(Sigma)
-    found = by_lanczos(lambda x: project_out(U, Sigma @ project_out(U, x)), d, k)
+    found = by_lanczos(lambda x: project_out(U, _times(Sigma, project_out(U, x))), d, k)
     if found is not None:
         return found[1][:, found[0] > NO_VARIANCE * bottom]
     images = Sigma @ U

@@ -8,23 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.linalg.arrays import FloatArray
 from fairstream.linalg.engine import torch_device
-from fairstream.linalg.gemm import add_syrk
+from fairstream.linalg.gemm import add_gemm, add_syrk
 from fairstream.linalg.threads import in_threads, shares, small_lapack
 from fairstream.linalg.torch_rows import TorchRows
 
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
-_PIECE_BYTES = 2**22
+_PIECE_BYTES = 2**21
 _LEAST_ROWS, _MOST_ROWS = 1_024, 4_096
-_TOGETHER = 2**20  # numbers in the products of several cells that threads work on at once
+_TOGETHER = 2**21  # numbers in the products of several cells that threads work on at once
 
 Rows = slice | NDArray[np.intp]
+
+
+class CellProduct(NamedTuple):
+    """R_g'R_g (d x d) and the sum of scale R_g (d, float64) of some rows of a cell."""
+
+    number: int
+    product: FloatArray
+    sums: FloatArray
 
 
 class GatheredRows:
@@ -33,8 +42,8 @@ class GatheredRows:
     Examples
     --------
     >>> rows = GatheredRows(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.ones(2), None, np.float64)
-    >>> for product, sums in rows.products([np.array([0, 2])]):
-    ...     np.triu(product).tolist(), sums.tolist()
+    >>> [(_, product, sums)] = next(rows.products([np.array([0, 2])]))
+    >>> np.triu(product).tolist(), sums.tolist()
     ([[16.0, 20.0], [0.0, 26.0]], [4.0, 6.0])
     """
 
@@ -43,62 +52,72 @@ class GatheredRows:
         self.origin = origin.astype(dtype) if origin.any() else None
         self.scale = None if scale is None else scale.astype(dtype)
 
-    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield R_g'R_g (d x d) and the sum of scale R_g (d, float64) of every cell.
+    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[list[CellProduct]]:
+        """Yield products of the cells' rows, some at a time; those of one cell are to be added up.
 
-        With more than SEVERAL_SCATTERS features only the upper triangle of the product is there, and the next
-        cell's overwrites it.
+        With more than SEVERAL_SCATTERS features only the upper triangle of a product is there, and the next
+        one overwrites it.
         """
-        if self.X.shape[1] <= SEVERAL_SCATTERS:
-            return self._by_our_threads(cells)
-        return self._by_threads_of_blas(cells)
+        return self._by_rows(cells) if self.X.shape[1] <= SEVERAL_SCATTERS else self._by_features(cells)
 
-    def _by_our_threads(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Few features: every thread takes rows of its own, and has sums of its own for several cells."""
+    def _by_rows(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[list[CellProduct]]:
+        """Few features: every thread takes cells of its own, but for one that two share."""
         d = self.X.shape[1]
         batch = max(_TOGETHER // d**2, 1)
-        for start in range(0, len(cells), batch):
-            together = cells[start : start + batch]
-            n_rows = sum(map(len, together))
-            parts = shares(n_rows, 8 * n_rows * d)  # every number is used d times
-            work = partial(self._share, together, len(parts))
+        for first in range(0, len(cells), batch):
+            together = cells[first : first + batch]
+            starts = np.cumsum([0, *map(len, together)]).tolist()
+            parts = shares(starts[-1], 8 * starts[-1] * d)  # every number is used d times
+            work = partial(self._share, together, starts, first)
             with small_lapack():
-                first, *others = in_threads(lambda part: work(parts.index(part)), parts)  # noqa: B023
-            for number, (product, sums) in enumerate(first):
-                for other in others:
-                    product += other[number][0]
-                    sums += other[number][1]
-                yield product, sums
+                yield [found for share in in_threads(work, parts) for found in share]
 
     def _share(
-        self, cells: Sequence[NDArray[np.intp]], n_shares: int, number: int
-    ) -> list[tuple[FloatArray, FloatArray]]:
-        """Return product and sums of one share of every cell's rows, in float64."""
+        self, cells: Sequence[NDArray[np.intp]], starts: list[int], first: int, share: slice
+    ) -> list[CellProduct]:
+        """Return the products of a share of the cells' rows, counted through."""
         d = self.X.shape[1]
-        one, found = np.empty((d, d), dtype=self.dtype), []
-        shared = [np.array_split(cell, n_shares)[number] for cell in cells]
-        buffer = self._buffer(shared)
-        for cell in shared:
-            product, sums = np.zeros((d, d)), np.zeros(d)
+        shared = [
+            cell[max(share.start - start, 0) : max(share.stop - start, 0)]
+            for cell, start in zip(cells, starts, strict=False)
+        ]
+        buffer, another, found = self._buffer(shared), np.empty((d, d), dtype=self.dtype), []
+        for number, cell in enumerate(shared, start=first):
+            product, sums = np.zeros((0, 0)), np.zeros(d)
             for R, scale in self._pieces(cell, buffer):
                 sums += scale @ R
-                product += np.matmul(R.T, R, out=one)  # the quicker of NumPy's and SciPy's for few features
-            found.append((product, sums))
+                # NumPy's product is quicker than SciPy's for few features.
+                if product.size:
+                    product += np.matmul(R.T, R, out=another)
+                else:
+                    product = R.T @ R
+            found += [CellProduct(number, product, sums)] if len(cell) else []
         return found
 
-    def _by_threads_of_blas(
-        self, cells: Sequence[NDArray[np.intp]]
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Many features: the product is nearly everything, and too large for one in each thread."""
+    def _by_features(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[list[CellProduct]]:
+        """Many features: a product is too large for one in each thread, so every thread has its columns."""
         d = self.X.shape[1]
         product, buffer = np.empty((d, d), dtype=self.dtype), self._buffer(cells)
-        for cell in cells:
-            product[:] = 0
+        threads = len(shares(d, buffer.size))
+        ends = [round(d * (j / threads) ** 0.5) for j in range(threads + 1)]  # triangles of one size
+        panels = [slice(*bounds) for bounds in pairwise(ends)]
+        for number, cell in enumerate(cells):
             sums = np.zeros(d)
-            for R, scale in self._pieces(cell, buffer):
-                sums += scale @ R
-                add_syrk(product.T, R.T)
-            yield product, sums
+
+            def clear(panel: slice) -> None:
+                product[: panel.stop, panel] = 0
+
+            def multiply(R: FloatArray, scale: FloatArray, panel: slice) -> None:
+                sums[panel] += scale @ R[:, panel]  # noqa: B023
+                above = slice(0, panel.start)
+                add_gemm(product.T[panel, above], R.T[panel], R[:, above])
+                add_syrk(product.T[panel, panel], R.T[panel])
+
+            with small_lapack():
+                in_threads(clear, panels)
+                for R, scale in self._pieces(cell, buffer):
+                    in_threads(partial(multiply, R, scale), panels)
+            yield [CellProduct(number, product, sums)]
 
     def _buffer(self, cells: Sequence[NDArray[np.intp]]) -> FloatArray:
         d = self.X.shape[1]

@@ -7,7 +7,7 @@ with R that the moments and the power method need is one BLAS-3 (or sparse) call
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,11 +22,14 @@ from fairstream.linalg.threads import (
     add_product,
     in_threads,
     inner_product,
+    row_squares,
     shares,
+    small_lapack,
     wide_product,
 )
 from fairstream.linalg.torch_rows import TorchRows
 
+_WIDE_PANEL = 2_048  # columns of a wide product taken at a time
 _SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
 MOST_USED = 0.5  # share of columns with an entry from which on a sparse block is taken with all its columns
@@ -96,18 +99,22 @@ class DenseRows:
         return inner_product(T.T, self.R)
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
-        add_product(out.T, self.R.T, T.T)
+        # NumPy's product into a little of memory, then added: quicker than one of SciPy's that adds.
+        T = T.astype(out.dtype, copy=False)
+
+        def add(columns: slice) -> None:
+            for start in range(columns.start, columns.stop, _WIDE_PANEL):
+                panel = slice(start, min(start + _WIDE_PANEL, columns.stop))
+                out[:, panel] += T @ self.R[:, panel]
+
+        with small_lapack():
+            in_threads(add, shares(out.shape[1], out.size))
 
     def squares(self) -> float:
         return float(self.row_squares().sum(dtype=np.float64))
 
     def row_squares(self) -> FloatArray:
-        R = self.R
-        parts = in_threads(
-            lambda rows: np.matmul(R[rows, None, :], R[rows, :, None]).ravel(),  # a dot product for every row
-            shares(len(R), R.size),
-        )
-        return np.concatenate(parts)
+        return row_squares(self.R)
 
 
 class SparseRows:
@@ -118,8 +125,9 @@ class SparseRows:
     rows have an entry, the mean is no larger than the deviations. Dense columns hold at most 1 / WELL_FILLED
     numbers per entry, so the cost stays in proportion to the entries.
 
-    X and all that the origin is taken from are kept in float64, whatever the basis's precision: they are of
-    the size of the entries, and far from zero their difference would be rounding in float32.
+    What the origin is taken from is kept in float64, whatever the basis's precision: far from zero the
+    difference would be rounding in float32. Products with the entries run in that precision: their columns'
+    means are no larger than the deviations.
     """
 
     def __init__(self, X: Any, origin: FloatArray, scale: FloatArray | None, dtype: Any) -> None:
@@ -145,6 +153,8 @@ class SparseRows:
         if scale is not None:
             self.centred *= self.scale[:, None]
             self.entries = sp.csr_array(sp.diags_array(self.scale) @ self.entries)
+        e = self.entries
+        self.multiplied = sp.csr_array((e.data.astype(dtype), e.indices, e.indptr), shape=e.shape)
         self.origin = np.where(well_filled, 0.0, origin)
         elsewhere = self.origin.copy()
         elsewhere[self.columns] = 0
@@ -161,10 +171,13 @@ class SparseRows:
     def dot(self, A: FloatArray) -> FloatArray:
         product = np.empty((self.entries.shape[0], len(A)))
         near, along = self.origin[self.used], (A @ self.elsewhere.astype(A.dtype)).astype(np.float64)
-        for part in row_slices(len(A), _SPARSE_PANEL):  # A is never copied whole
-            used = np.ascontiguousarray(A[part, self.used].T, dtype=np.float64)
-            product[:, part] = self.entries @ used
+
+        def multiply(part: slice) -> None:
+            used = np.ascontiguousarray(A[part, self.used].T, dtype=self.dtype)  # A is never copied whole
+            product[:, part] = self.multiplied @ used
             along[part] += near @ used
+
+        self._in_panels(multiply, len(A))
         add_gemm(product.T, along[:, None], self.scale[None], alpha=-1.0)
         if self.well_filled.size:
             product += self.centred @ A.T[self.well_filled].astype(np.float64)
@@ -172,16 +185,25 @@ class SparseRows:
 
     def combine(self, T: FloatArray, out: FloatArray | None = None) -> FloatArray:
         combined = np.multiply.outer((T @ self.scale).astype(self.dtype), -self.elsewhere, out=out)
-        for part in row_slices(len(T), _SPARSE_PANEL):
-            self._add_used(T[part], combined[part])
+        self._in_panels(lambda part: self._add_used(T[part], combined[part]), len(T))
         return combined
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
         if self.elsewhere.any():
             along = (T @ self.scale).astype(out.dtype)
             add_product(out.T, -self.elsewhere.astype(out.dtype)[:, None], along[None])
-        for part in row_slices(len(T), _SPARSE_PANEL):
-            self._add_used(T[part], out[part])
+        self._in_panels(lambda part: self._add_used(T[part], out[part]), len(T))
+
+    def _in_panels(self, work: Callable[[slice], None], columns: int) -> None:
+        """Do a product a panel of its columns at a time, threads sharing the panels."""
+        panels = row_slices(columns, _SPARSE_PANEL)
+
+        def share(some: slice) -> None:
+            for part in panels[some]:
+                work(part)
+
+        with small_lapack():
+            in_threads(share, shares(len(panels), self.entries.nnz * columns))
 
     def squares(self) -> float:
         return float(self.row_squares().sum())
@@ -198,7 +220,7 @@ class SparseRows:
 
     def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
         """Add T R in the columns that have entries, the origin taken off in float64."""
-        added = np.ascontiguousarray(self.entries.T @ T.T.astype(np.float64))
+        added = (self.multiplied.T @ T.T.astype(self.dtype)).astype(np.float64, order="C")
         along = (T @ self.scale).astype(np.float64)
         add_gemm(added.T, along[:, None], self.origin[self.used][None], alpha=-1.0)
         combined[:, self.used] += added.T.astype(combined.dtype, copy=False)

@@ -230,6 +230,21 @@ def wide_product(T: FloatArray, R: FloatArray, out: FloatArray | None = None) ->
     return answer
 
 
+def row_squares(R: FloatArray) -> FloatArray:
+    """Return the sum of squares of every row, threads sharing the rows.
+
+    Examples
+    --------
+    >>> row_squares(np.array([[3.0, 4.0], [1.0, 1.0]]))
+    array([25.,  2.])
+    """
+    squares = in_threads(
+        lambda rows: np.matmul(R[rows, None, :], R[rows, :, None]).ravel(),  # a dot product for every row
+        shares(len(R), R.size),
+    )
+    return np.concatenate(squares)
+
+
 def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0) -> None:
     """Add alpha A B to P on its own memory, threads sharing its rows. P is Fortran-ordered, B is small.
 

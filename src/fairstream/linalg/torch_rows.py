@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.linalg.arrays import FloatArray
+from fairstream.linalg.threads import row_squares
 
 _SHARED = ("?", "b", "B", "h", "i", "l", "q", "e", "f", "d")  # types that torch takes from NumPy as they are
 _PIECE_ROWS = 4_096
@@ -69,8 +70,7 @@ class TorchRows:
     def row_squares(self) -> FloatArray:
         """Return the sum of squares of every row."""
         if self.R.device.type == "cpu":  # NumPy is several times as quick
-            R = self.R.numpy()
-            return np.matmul(R[:, None, :], R[:, :, None]).ravel()
+            return row_squares(self.R.numpy())
         squares: FloatArray = self._torch.linalg.vecdot(self.R, self.R).cpu().numpy()
         return squares
 

@@ -1,21 +1,23 @@
 """Which rows of a block are multiplied together, so that all groups' scatters cost few products.
 
-A cell is some rows whose scatter is needed as a whole. Two plans, the cheaper one is taken:
-
-- One attribute's groups add up to all rows. Of every other attribute the largest group is what the others
-  leave of all rows, so its rows are not multiplied again.
-- The cells of all attributes together: every row is multiplied once, and a cell's scatter is added to one
-  group of each attribute. That pays if the cells are few.
+A cell is some rows whose scatter is needed as a whole. Some attributes, one at least, are taken together:
+every row is multiplied once, in the joint cell of its groups, whose scatter is added to one group of each. Of
+every other attribute the largest group is what the others leave of all rows, so its rows are not multiplied
+again. To take more attributes together saves products of rows and costs additions of matrices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-ADDING = 300  # rows whose products take as long as adding one d x d matrix to another
+MOST_ROWS = 16_384  # of a cell: more would lose digits of float32 sums
+_MOST_TOGETHER = 5  # attributes, of which all choices are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,72 +37,99 @@ class CellPlan:
     cells: list[Cell]
     by_subtraction: list[int]
 
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """The groups of an attribute that have rows here; slot 0 for rows of unknown group."""
+
+    slots: list[int]
+    sizes: list[int]
+
     @property
-    def cost(self) -> int:
-        """What it takes, in rows multiplied."""
-        added = sum(len(cell.slots) + cell.of_all + bool(cell.taken_from) for cell in self.cells)
-        added += len(self.by_subtraction) + bool(self.by_subtraction)
-        return sum(len(cell.rows) for cell in self.cells) + ADDING * added
+    def largest(self) -> int:
+        return self.slots[self.sizes.index(max(self.sizes))]
+
+    def cost_alone(self, adding: int) -> int:
+        """Return what it takes beside others, in rows multiplied."""
+        return sum(self.sizes) - max(self.sizes) + adding * 2 * len(self.slots)
 
 
-def plan_cells(member: NDArray[np.bool_], partition: list[list[int]]) -> CellPlan:
-    """Return the cheaper plan; `member` is slots x rows, `partition` lists the slots of each attribute.
+def plan_cells(member: NDArray[np.bool_], partition: list[list[int]], adding: int) -> CellPlan:
+    """Return the cheapest plan; `member` is slots x rows, `partition` lists the slots of each attribute.
+
+    Adding one d x d matrix to another takes as long as the products of `adding` rows.
 
     Examples
     --------
     >>> member = np.array([[1, 1, 1], [1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 0]], dtype=bool)
-    >>> plan = plan_cells(member, [[1, 2], [3, 4]])
+    >>> plan = plan_cells(member, [[1, 2], [3, 4]], adding=60)
     >>> [(cell.rows.tolist(), cell.slots, cell.taken_from) for cell in plan.cells]
     [([0, 1], (1,), 0), ([2], (2,), 0), ([0], (4,), 3)]
     >>> plan.by_subtraction
     [3]
     """
-    split = _one_after_another(member, partition)
-    if len(partition) < 2:
-        return split
-    joint = _together(member, partition, most=split.cost // (ADDING * (len(partition) + 1)))
-    return split if joint is None or split.cost <= joint.cost else joint
+    attributes = [counted(member, slots) for slots in partition]
+    dearest = sorted(range(len(attributes)), key=lambda j: -attributes[j].cost_alone(adding))[:_MOST_TOGETHER]
+    choices = [chosen for n in range(1, len(dearest) + 1) for chosen in combinations(dearest, n)]
+    together = min(choices, key=lambda chosen: _cost(attributes, chosen, adding), default=())
+    return make_plan(member, attributes, together)
 
 
-def _one_after_another(member: NDArray[np.bool_], partition: list[list[int]]) -> CellPlan:
-    groups = [_groups_of(member, slots) for slots in partition]
-    # The attribute whose largest group is smallest gives the most products to all rows.
-    order = sorted(range(len(groups)), key=lambda j: max(len(rows) for _, rows in groups[j]))
-    if not order:
-        return CellPlan([Cell(np.arange(member.shape[1]), (), of_all=True)], [])
-    cells = [Cell(rows, (slot,) if slot else (), of_all=True) for slot, rows in groups[order[0]]]
+def counted(member: NDArray[np.bool_], slots: list[int]) -> Attribute:
+    """Return the groups of an attribute that have rows."""
+    sizes = np.count_nonzero(member[slots], axis=1).tolist()
+    seen = [(slot, size) for slot, size in zip(slots, sizes, strict=True) if size]
+    unknown = member.shape[1] - sum(sizes)
+    seen += [(0, unknown)] if unknown else []
+    return Attribute([slot for slot, _ in seen], [size for _, size in seen])
+
+
+def _cost(attributes: list[Attribute], together: Sequence[int], adding: int) -> int:
+    """Return what a choice takes beyond multiplying every row once, in rows multiplied."""
+    joint = [len(attributes[j].slots) for j in together]
+    alone = sum(attribute.cost_alone(adding) for j, attribute in enumerate(attributes) if j not in together)
+    return adding * prod(joint) * (len(joint) + 1) + alone
+
+
+def make_plan(member: NDArray[np.bool_], attributes: list[Attribute], together: Sequence[int]) -> CellPlan:
+    """Return the plan that takes some attributes together."""
+    cells = [
+        Cell(rows, slots, of_all=True)
+        for slots, rows in _joint_rows(member, [attributes[j] for j in together])
+    ]
     by_subtraction = []
-    for j in order[1:]:
-        largest = max(groups[j], key=lambda group: len(group[1]))[0]
+    for j, attribute in enumerate(attributes):
+        if j in together:
+            continue
+        largest = attribute.largest
         by_subtraction += [largest] if largest else []
-        for slot, rows in groups[j]:
-            if slot != largest:
-                cells.append(Cell(rows, (slot,) if slot else (), of_all=False, taken_from=largest))
-    return CellPlan(cells, by_subtraction)
+        for slots, rows in _joint_rows(member, [attribute]):
+            if slots != ((largest,) if largest else ()):
+                cells.append(Cell(rows, slots, of_all=False, taken_from=largest))
+    return CellPlan([part for cell in cells for part in _parts(cell)], by_subtraction)
 
 
-def _groups_of(member: NDArray[np.bool_], slots: list[int]) -> list[tuple[int, NDArray[np.intp]]]:
-    """Return (slot, rows) of an attribute's groups that have rows here; slot 0 if unknown."""
-    groups = [(slot, np.flatnonzero(member[slot])) for slot in slots]
-    unknown = np.flatnonzero(~member[slots].any(axis=0)) if slots else np.arange(member.shape[1])
-    return [(slot, rows) for slot, rows in [*groups, (0, unknown)] if rows.size]
-
-
-def _together(member: NDArray[np.bool_], partition: list[list[int]], most: int) -> CellPlan | None:
-    """Return the plan with the joint cells of all attributes; None if there may be more than `most`."""
-    joint, n_cells = np.zeros(member.shape[1], dtype=np.int16), 1  # so short are sorted in linear time
-    for slots in partition:
-        n_cells *= len(slots) + 1
-        if n_cells > min(most, np.iinfo(joint.dtype).max):
-            return None
-        joint *= len(slots) + 1
-        for number, slot in enumerate(slots, start=1):
-            joint[member[slot]] += number
+def _joint_rows(
+    member: NDArray[np.bool_], attributes: list[Attribute]
+) -> list[tuple[tuple[int, ...], NDArray[np.intp]]]:
+    """Return the known slots and the rows of every joint cell of some attributes."""
+    joint = np.zeros(member.shape[1], dtype=np.int16)  # so short are sorted in linear time
+    for attribute in attributes:
+        joint *= len(attribute.slots)
+        for number, slot in enumerate(attribute.slots):
+            if slot and number:
+                joint += np.int16(number) * member[slot]
+        if 0 in attribute.slots[1:]:
+            joint += np.int16(len(attribute.slots) - 1) * ~member[attribute.slots[:-1]].any(axis=0)
     order = np.argsort(joint, kind="stable")
     bounds = np.flatnonzero(np.diff(joint[order])) + 1
-    cells = []
-    for rows in np.split(order, bounds):
-        of_first = member[:, rows[0]]
-        known = tuple(slot for slots in partition for slot in slots if of_first[slot])
-        cells.append(Cell(rows, known, of_all=True))
-    return CellPlan(cells, [])
+    groups = [slot for attribute in attributes for slot in attribute.slots if slot]
+    return [
+        (tuple(slot for slot in groups if member[slot, rows[0]]), rows) for rows in np.split(order, bounds)
+    ]
+
+
+def _parts(cell: Cell) -> list[Cell]:
+    """Cut a cell into cells of at most MOST_ROWS rows, nearly equal."""
+    parts = np.array_split(cell.rows, -(-len(cell.rows) // MOST_ROWS))
+    return [Cell(rows, cell.slots, cell.of_all, cell.taken_from) for rows in parts]

@@ -9,10 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairstream.data.blocks import Matrix
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.linalg import FloatArray, SymmetricOperator
+from fairstream.linalg.gathering import SEVERAL_SCATTERS
 from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.memory import refuse_beyond_memory
+from fairstream.linalg.threads import in_threads, shares
 from fairstream.moments.cells import plan_cells
 from fairstream.moments.scatter import Increment, chan_weights, check_symmetric, check_variances
 
@@ -48,19 +51,19 @@ class ExactScatter:
         """Bytes held."""
         return int(self.cores.nbytes)
 
-    def slice_rows(self) -> int:
+    def slice_rows(self, X: Matrix) -> int:
         """Rows to take in at a time: enough that adding a d x d matrix to another costs little beside.
 
-        They are not copied at once. More would lose digits of float32 sums.
+        They are not copied at once.
         """
-        return max(16_384, 2**24 // self.cores.shape[1])
+        return min(max(16_384, 2**26 // self.cores.shape[1]), 2**18)
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
         missing = n_slots - len(self.cores)
         if missing > 0:
             d = self.cores.shape[1]
-            what = f"the exact moments of {d:,} features and {n_slots - 1} groups"
+            what = f"the exact moments of {d:,} features and {n_slots - 1} groups so far"
             needed = 8 * d * d * 2 * n_slots  # an update keeps the old ones until the new ones are complete
             refuse_beyond_memory(needed, what, 'use solver="sketch" or "power" (rank= for GroupMoments)')
             grown = np.zeros((n_slots, d, d))  # zeros are not there before they are written to
@@ -80,25 +83,24 @@ class ExactScatter:
         cores = self._owned_cores()
         if not sp.issparse(new.X) and self._near_zero(new):
             new = replace(new, about_zero=True)
-        plan = plan_cells(new.member, partition)
+        # As measured on two cores: the larger the matrices, the less of them stays in the cache.
+        plan = plan_cells(new.member, partition, adding=40 + cores.shape[1] // 16)
         products = np.zeros(cores.shape[1:]) if plan.by_subtraction else cores[0]  # of all rows together
         sums = np.zeros((len(cores), cores.shape[1]))
-        cells = zip(plan.cells, new.products([cell.rows for cell in plan.cells]), strict=True)
-        for cell, (product, row_sum) in cells:
-            if cell.of_all:
-                _add_upper(products, product)
-                sums[0] += row_sum
-            for slot in cell.slots:
-                _add_upper(cores[slot], product)
-                sums[slot] += row_sum
-            if cell.taken_from:
-                _add_upper(cores[cell.taken_from], product, subtract=True)
-                sums[cell.taken_from] -= row_sum
-        for slot in plan.by_subtraction:
-            _add_upper(cores[slot], products)
-            sums[slot] += sums[0]
+        for some in new.products([cell.rows for cell in plan.cells]):
+            terms: list[Term] = []
+            for number, product, row_sum in some:
+                cell = plan.cells[number]
+                slots = [*cell.slots, *([0] if cell.of_all else [])]
+                terms += [(products if slot == 0 else cores[slot], product, np.add) for slot in slots]
+                sums[slots] += row_sum
+                if cell.taken_from:
+                    terms.append((cores[cell.taken_from], product, np.subtract))
+                    sums[cell.taken_from] -= row_sum
+            _add_upper(terms)
+        sums[plan.by_subtraction] += sums[0]
         if plan.by_subtraction:
-            _add_upper(cores[0], products)
+            _add_upper([(cores[slot], products, np.add) for slot in [0, *plan.by_subtraction]])
         self._move_to_means(new, sums)
         return new.means(sums)
 
@@ -178,16 +180,26 @@ class ExactScatter:
         return cls.of(cores)
 
 
+Term = tuple[FloatArray, FloatArray, np.ufunc]  # a matrix, a product, and whether it is added or subtracted
 _PANEL = 128
 _BELOW = np.tri(_PANEL, k=-1, dtype=bool)
 
 
-def _add_upper(core: FloatArray, product: FloatArray, *, subtract: bool = False) -> None:
-    """Add (or subtract) the upper triangle of a product, a panel of rows at a time."""
-    combine = np.subtract if subtract else np.add
-    for start in range(0, len(core), _PANEL):
-        part = core[start : start + _PANEL, start:]
-        combine(part, product[start : start + _PANEL, start:], out=part)
+def _add_upper(terms: list[Term]) -> None:
+    """Add products to matrices, or subtract them: the upper triangles, threads sharing panels of rows."""
+    d = len(terms[0][0])
+
+    def add(some: slice) -> None:
+        for start in range(0, d, _PANEL)[some]:
+            rows = slice(start, start + _PANEL)
+            columns = slice(
+                start if d > SEVERAL_SCATTERS else 0, d
+            )  # of few features all: one stretch of memory
+            for core, product, combine in terms:
+                combine(core[rows, columns], product[rows, columns], out=core[rows, columns])
+
+    threads = len(shares(-(-d // _PANEL), d * d * len(terms)))
+    in_threads(add, [slice(first, None, threads) for first in range(threads)])
 
 
 def _mirror(core: FloatArray) -> None:

@@ -4,6 +4,8 @@ Every row has a 64-bit hash of its values, its labels and its target. A group ke
 hashes, so which rows are kept depends on the rows alone: merged samples of several parts equal the sample of
 one stream. Equal rows have equal hashes and are kept once, with the sum of their weights; a row that is kept
 has been kept since it first came, so its weight is exact.
+
+Of rows too wide to be held, some numbers are kept that depend on the row alone (`RowMixer`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import Words, row_fingerprints, scrambled
 from fairstream.data.groups import UNKNOWN, Groups, label_order
 from fairstream.files.format import Arrays, checked, checked_signs, label_from_json, label_to_json
+from fairstream.moments.mixing import RowMixer
 
 _HELD = (np.dtype(np.uint8), np.dtype(np.float32), np.dtype(np.float64))  # as they come; others in float64
 
@@ -32,12 +35,14 @@ class SampledRows:
 
     Attributes
     ----------
-    X : array (n, d)
+    X : array (n, d), or (n, numbers) if the rows are mixed
     codes : dict, attribute -> array (n,)
         Index into `labels` of the attribute, -1 if unknown.
     labels : dict, attribute -> tuple
     weights : array (n,)
     target : array (n,) or None
+    mixer : RowMixer or None
+        What has mixed the rows.
     """
 
     X: NDArray[Any]
@@ -45,6 +50,7 @@ class SampledRows:
     labels: Mapping[str, tuple[Hashable, ...]]
     weights: NDArray[np.float64]
     target: NDArray[np.float64] | None
+    mixer: RowMixer | None = None
 
     def taken(self, rows: NDArray[np.intp]) -> SampledRows:
         """Return some of the rows."""
@@ -54,6 +60,7 @@ class SampledRows:
             self.labels,
             self.weights[rows],
             None if self.target is None else self.target[rows],
+            self.mixer,
         )
 
 
@@ -66,6 +73,8 @@ class RowSample:
         R: different rows kept for each group of each attribute. A row that several groups keep is held once.
     key : int
         Another key gives another sample. Samples with different keys do not merge.
+    mixer : RowMixer, optional
+        Keep what it makes of the rows, not the rows.
 
     Examples
     --------
@@ -79,10 +88,10 @@ class RowSample:
     (True, 10)
     """
 
-    def __init__(self, size: int, key: int = 0) -> None:
+    def __init__(self, size: int, key: int = 0, mixer: RowMixer | None = None) -> None:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise ValueError(f"sample={size!r}: give the number of rows to keep per group, 1 or more")
-        self.size, self.key = int(size), int(key)
+        self.size, self.key, self.mixer = int(size), int(key), mixer
         self._hashes: Words = np.zeros(0, dtype=np.uint64)
         self._weights = np.zeros(0)
         self._X: NDArray[Any] | None = None
@@ -101,7 +110,10 @@ class RowSample:
 
     def describe(self) -> str:
         """Return what a reader of a file must know of it."""
-        return f"{len(self):,} sampled rows, {self.size:,} a group at most: treat this as row-level data"
+        mixed = "" if self.mixer is None else f", each as {self.mixer.n_numbers:,} mixed values"
+        return (
+            f"{len(self):,} sampled rows, {self.size:,} a group at most{mixed}: treat this as row-level data"
+        )
 
     def update(
         self,
@@ -111,6 +123,7 @@ class RowSample:
         target: NDArray[Any] | None = None,
     ) -> RowSample:
         """Take in a block of rows; the state is the old one until all of it is computed."""
+        self._refuse_selected("update")
         n = X.shape[0]
         groups, labels = {}, {name: dict(known) for name, known in self._labels.items()}
         hashes = row_fingerprints(X, self.key)
@@ -124,14 +137,10 @@ class RowSample:
             hashes += scrambled(values.view(np.uint64) ^ np.uint64(0x5851F42D4C957F2D))
         hashes = scrambled(hashes)
         candidates = np.flatnonzero(self._may_enter(hashes, groups))
-        taken = X[candidates]
-        held = np.asarray(taken.toarray() if sp.issparse(taken) else taken)
-        if held.dtype not in _HELD:
-            held = held.astype(np.float64)
         return self._replaced(
             hashes[candidates],
             (np.ones(n) if weights is None else weights)[candidates],
-            held,
+            self._held(X[candidates]),
             {name: group[candidates] for name, group in groups.items()},
             None if values is None else values[candidates],
             labels,
@@ -139,6 +148,11 @@ class RowSample:
 
     def merge(self, other: RowSample) -> RowSample:
         """Add the rows of another sample, as if they had come here."""
+        if self.mixer != other.mixer:
+            raise ValueError(
+                "the samples hold their rows in different ways: collect them with the same rank, dtype and "
+                "sample"
+            )
         if (self.size, self.key) != (other.size, other.key):
             raise ValueError(
                 f"the samples keep {self.size} and {other.size} rows a group with keys {self.key} and "
@@ -164,7 +178,7 @@ class RowSample:
             codes[name] = np.full(len(self), UNKNOWN, dtype=np.intp)
             for code, hashed in enumerate(present):
                 codes[name][self._groups[name] == np.uint64(hashed)] = code
-        return SampledRows(self._X, codes, labels, self._weights, self._target)
+        return SampledRows(self._X, codes, labels, self._weights, self._target, self.mixer)
 
     def kept(self, rows: NDArray[np.bool_]) -> RowSample:
         """Return a sample of some of the rows, in the order of `rows()`."""
@@ -178,11 +192,15 @@ class RowSample:
     def selected(self, features: NDArray[np.intp]) -> RowSample:
         """Return the same rows with some features alone."""
         other = copy.copy(self)
-        other._X = None if self._X is None else self._X[:, features]
+        if self.mixer is not None:
+            other.mixer = self.mixer.selected(features)
+        elif self._X is not None:
+            other._X = self._X[:, features]
         return other
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied)."""
+        self._refuse_selected("save")
         labels = [
             [name, str(hashed), label_to_json(name, label)]
             for name, known in self._labels.items()
@@ -192,12 +210,21 @@ class RowSample:
         arrays |= {"sample_X": self._X, "sample_target": self._target}
         arrays |= {f"sample_group_{j}": group for j, group in enumerate(self._groups.values())}
         header = {"size": self.size, "key": self.key, "labels": labels, "attributes": [*self._groups]}
+        if self.mixer is not None:
+            header |= {"n_numbers": self.mixer.n_numbers, "dtype": self.mixer.dtype.name}
         return header, {name: array for name, array in arrays.items() if array is not None}
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Arrays, n_features: int) -> RowSample:
         """Return the sample that `to_state` described, after checking that everything fits."""
-        sample = cls(header["size"], header["key"])
+        n_numbers, mixer = header.get("n_numbers", n_features), None
+        checked(type(n_numbers) is int and 0 < n_numbers <= n_features, "numbers of sampled rows")
+        if "n_numbers" in header:
+            # Files of before mixers had a type tell it by what they hold.
+            dtype = str(header.get("dtype", arrays["sample_X"].dtype if "sample_X" in arrays else "float64"))
+            checked(dtype in ("float32", "float64"), "numbers of sampled rows and their type")
+            mixer = RowMixer(n_features, n_numbers, np.dtype(dtype))
+        sample = cls(header["size"], header["key"], mixer)
         hashes, weights = arrays["sample_hashes"], arrays["sample_weights"]
         n = len(hashes)
         groups = {name: arrays[f"sample_group_{j}"] for j, name in enumerate(header["attributes"])}
@@ -206,7 +233,8 @@ class RowSample:
         checked(weights.shape == (n,) and weights.dtype == np.float64, "sampled rows and weights")
         checked_signs(weights, "weights of sampled rows")
         X, target = arrays.get("sample_X"), arrays.get("sample_target")
-        checked(n == 0 if X is None else X.shape == (n, n_features), "sampled rows and features")
+        checked(n == 0 if X is None else X.shape == (n, n_numbers), "sampled rows and features")
+        checked(mixer is None or X is None or X.dtype == mixer.dtype, "sampled rows and their type")
         checked(target is None or target.shape == (n,), "sampled rows and targets")
         sample._hashes, sample._weights, sample._X, sample._target = hashes, weights, X, target
         sample._groups = groups
@@ -216,6 +244,21 @@ class RowSample:
         return sample
 
     # Inside -----------------------------------------------------------------------------------------
+
+    def _refuse_selected(self, verb: str) -> None:
+        """Refuse mixed rows of some features: their numbers are still those of all features."""
+        if self.mixer is not None and self.mixer.features is not None:
+            raise ValueError(
+                f"the sample holds mixed values of {self.mixer.n_features:,} features, this summary is of "
+                f"{len(self.mixer.features):,} of them and for reading only: {verb} the one of all features"
+            )
+
+    def _held(self, X: Matrix) -> NDArray[Any]:
+        """Return what is kept of rows."""
+        if self.mixer is not None:
+            return self.mixer.mixed(X)
+        rows = np.asarray(X.toarray() if sp.issparse(X) else X)
+        return rows if rows.dtype in _HELD else rows.astype(np.float64)
 
     def _may_enter(self, hashes: Words, groups: Mapping[str, Words]) -> NDArray[np.bool_]:
         """Whether a row's hash is small enough for one of its groups."""
@@ -243,7 +286,7 @@ class RowSample:
         if self._X is not None:
             hashes = np.concatenate([self._hashes, hashes])
             weights = np.concatenate([self._weights, weights])
-            X = np.concatenate([self._X, X.astype(self._X.dtype, copy=False)])
+            X = np.concatenate([self._X, X])  # in a type that holds both
             groups = {name: np.concatenate([self._groups[name], groups[name]]) for name in self._groups}
             if (target is None) != (self._target is None):
                 raise ValueError("some rows have a target and some have none: give every block one")

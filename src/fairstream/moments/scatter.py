@@ -19,7 +19,7 @@ from fairstream.data.blocks import Matrix
 from fairstream.errors import FairstreamFileError
 from fairstream.files.format import Arrays, Header, checked_signs
 from fairstream.linalg import FloatArray, SymmetricOperator
-from fairstream.linalg.gathering import gathered_rows
+from fairstream.linalg.gathering import CellProduct, GatheredRows, gathered_rows
 from fairstream.linalg.products import SparseRows, provisional_origin
 
 
@@ -37,8 +37,8 @@ class Scatter(Protocol):
     def lost(self) -> float:
         """Share of all rows' energy that is no longer held."""
 
-    def slice_rows(self) -> int:
-        """Rows to take in at a time."""
+    def slice_rows(self, X: Matrix) -> int:
+        """Rows like these to take in at a time."""
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
@@ -129,14 +129,18 @@ class Increment:
         # As the rows will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         return origin.astype(self.dtype).astype(np.float64)
 
-    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield the scatter about the origin and the weighted sum of some of the rows at a time.
+    def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[list[CellProduct]]:
+        """Yield products of the cells' rows about the origin, some at a time.
 
-        The upper triangle of the scatter counts; both are overwritten by the next.
+        The upper triangle of a product counts, and the next one overwrites it.
         """
-        if sp.issparse(self.X):
-            return SparseRows(self.X, self.origin, self.row_scale, self.dtype).products(cells)
-        return gathered_rows(np.asarray(self.X), self.origin, self.row_scale, self.dtype).products(cells)
+        about = self.origin, self.row_scale, self.dtype
+        rows = (
+            SparseRows(self.X, *about) if sp.issparse(self.X) else gathered_rows(np.asarray(self.X), *about)
+        )
+        if isinstance(rows, GatheredRows):
+            return rows.products(cells)
+        return ([CellProduct(number, *one)] for number, one in enumerate(rows.products(cells)))
 
     @property
     def old_means(self) -> FloatArray:

@@ -38,6 +38,8 @@ from fairstream.moments.sketch_step import (
 
 STEP_ROWS = 2_048  # at a time, if that is more than eight times the width
 MOST_STEP_ROWS = 8_192
+SPARSE_SHARE = 0.3  # entries of a step with sparse rows, over the numbers of the basis
+MOST_SPARSE_ROWS = 32_768
 ROWS_FOR_A_VOTE = 4  # times the width: with as many rows a group's say is half of its full vote
 TOTAL_SHARE = 3  # one in so many directions follows the total
 UNLABELLED_SAY = 1e-3  # of a row of no group in the balance, beside the say of all groups
@@ -96,10 +98,17 @@ class SketchedScatter:
             return 0.0
         return float(np.clip(1.0 - np.trace(settled.cores[0]) / settled.energy[0], 0.0, 1.0))
 
-    def slice_rows(self) -> int:
+    def slice_rows(self, X: Matrix) -> int:
         """Rows to take in at a time: so many that making the basis and turning the cores cost little."""
         cores = 4 * len(self.cores) * self.width**2 // self.basis.shape[1]
-        return min(max(8 * self.width, STEP_ROWS, cores), MOST_STEP_ROWS)
+        return max(min(max(8 * self.width, STEP_ROWS, cores), MOST_STEP_ROWS), self._sparse_rows(X))
+
+    def _sparse_rows(self, X: Matrix) -> int:
+        """Rows of a sparse matrix whose entries cost much more than making the basis; 0 if X is dense."""
+        if not sp.issparse(X):
+            return 0
+        entries = SPARSE_SHARE * self.width * self.basis.shape[1]
+        return min(int(entries * X.shape[0] / max(X.nnz, 1)), MOST_SPARSE_ROWS)
 
     def grow(self, n_slots: int) -> None:
         """Make room for slots up to `n_slots`."""
@@ -157,7 +166,8 @@ class SketchedScatter:
         """
         most = self.width * self.basis.shape[1] * self.basis.dtype.itemsize
         n_rows = sum(new.X.shape[0] for new in rows)
-        return n_rows < 8 * self.width and sum(_bytes_of(new.X) for new in rows) < most
+        enough = max(8 * self.width, self._sparse_rows(rows[0].X))
+        return n_rows < enough and sum(_bytes_of(new.X) for new in rows) < most
 
     def _take_waiting(self) -> None:
         if self._waiting:
@@ -240,7 +250,10 @@ class SketchedScatter:
         self._take_waiting()
         other = other.settled()
         dtype = self.basis.dtype
-        both = orthonormal_rows(np.concatenate([self.basis, other.basis, mean_gaps[:1].astype(dtype)]))
+        stacked = np.concatenate([self.basis, other.basis, mean_gaps[:1].astype(dtype)])
+        both = orthonormal_rows(
+            np.ascontiguousarray(stacked)
+        )  # bases of selected features have another order
         cores = self._completed(other, n, b, both, slot_of)
         gaps, factors = (
             inner_product(mean_gaps.T.astype(dtype), both.T).astype(np.float64),

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 from fairstream.data.blocks import Matrix
 from fairstream.linalg import FloatArray, check_finite_matrix, inner_product, lapack, wide_product
 from fairstream.linalg.bases import rotate_upper
-from fairstream.linalg.products import CentredRows, centred_rows, provisional_origin, row_slices, slice_rows
+from fairstream.linalg.products import (
+    CentredRows,
+    centred_rows,
+    provisional_origin,
+    row_slices,
+    slice_rows,
+    stands_near,
+)
 from fairstream.moments.scatter import chan_weights
 
 SLICE_ROWS, SLICE_BYTES = 512, 2**25  # rows cast at a time, more if the basis is wide: up to either
@@ -49,8 +56,8 @@ class Passes:
         # As rows of `dtype` will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         self.origin = provisional_origin(some).astype(dtype).astype(np.float64)
         self.sample_square = float(centred_rows(some, self.origin, None, np.float64).row_squares().mean())
-        if not sp.issparse(X) and float(self.origin @ self.origin) < self.sample_square:
-            self.origin = np.zeros_like(self.origin)  # nothing would cancel, and rows need not be copied
+        if stands_near(X, self.origin, dtype):  # little would cancel, and rows need not be copied
+            self.origin = np.zeros_like(self.origin)
         self._X, self._scale, self._dtype = X, scale, dtype
         self._size = self.n_rows if sp.issparse(X) else slice_rows(X.shape[1], dtype, columns)
         self._size = max(self._size, min(SLICE_BYTES // (X.shape[1] * np.dtype(dtype).itemsize), SLICE_ROWS))
@@ -85,9 +92,9 @@ class Tally:
     def empty(cls, rows: Passes, n_slots: int) -> Tally:
         return cls(np.zeros((n_slots, rows.n_features)), np.zeros(rows.n_rows))
 
-    def add(self, cut: slice, rows: CentredRows, weighted_member: FloatArray) -> None:
-        """Count some of the rows."""
-        self.sums += rows.combine(weighted_member[:, cut])
+    def add(self, cut: slice, rows: CentredRows, sums: FloatArray) -> None:
+        """Count some of the rows, given their sums."""
+        self.sums += sums
         self.squares[cut] = rows.row_squares()
 
 
@@ -95,7 +102,7 @@ def tallied(rows: Passes, weighted_member: FloatArray) -> Tally:
     """Count all rows, in a pass of its own."""
     tally = Tally.empty(rows, len(weighted_member))
     for cut, part in rows:
-        tally.add(cut, part, weighted_member)
+        tally.add(cut, part, part.combine(weighted_member[:, cut]))
     return tally
 
 
@@ -212,9 +219,10 @@ def turned(
     kept = min(width - width // FRESH, len(B))
     generator = np.random.default_rng(seed)
     fresh = say.mixed(generator, width - kept, dtype)
-    W = np.zeros((width, rows.n_features), dtype=dtype)
+    products = np.zeros((width + len(member), rows.n_features), dtype=dtype)  # one product gives both
+    W, sums = products[:width], products[width:]
     own = history.times(turn, n_total) + history.tails_of(turn.T, n_total) * turn
-    W[:kept] = wide_product(own[:, :kept].T.astype(dtype), B)
+    wide_product(own[:, :kept].T.astype(dtype), B, out=W[:kept])
     held = history.energy(turn, n_total)
     turn = turn.astype(dtype)
     tally = Tally.empty(rows, len(member))
@@ -224,9 +232,10 @@ def turned(
         along = wide_product(turn.T, Y.T)
         weighed = say[cut].times(along, n_total)
         held += float(np.vdot(weighed, along))
-        part.add_combined(np.concatenate([weighed[:kept], fresh[:, cut]]), W)
+        part.add_combined(np.concatenate([weighed[:kept], fresh[:, cut], member[:, cut]]), products)
         fresh_inside += fresh[:, cut] @ Y
-        tally.add(cut, part, member)
+        tally.add(cut, part, sums)
+        sums[:] = 0  # they go on in float64
     corrections, their_say = slots.corrections(tally, dtype)
 
     def correct(W: FloatArray, along: FloatArray) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterable, Mapping
-from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +31,6 @@ from fairstream.files.format import (
     write_file,
 )
 from fairstream.linalg import FloatArray, SymmetricOperator, is_finite, small_lapack
-from fairstream.linalg.gathering import SEVERAL_SCATTERS
 from fairstream.linalg.memory import refuse_beyond_memory
 from fairstream.linalg.products import (
     check_values,
@@ -40,9 +38,13 @@ from fairstream.linalg.products import (
     values_are_sound,
 )
 from fairstream.moments.exact import ExactScatter
+from fairstream.moments.mixing import RowMixer
 from fairstream.moments.sample import RowSample
 from fairstream.moments.scatter import Increment, Scatter
 from fairstream.moments.sketch import SketchedScatter
+
+SAMPLE_BYTES = 2**28  # of the sampled rows of a group beside a sketch, at 8 bytes a number: mixed if more
+MIXED_BYTES = 2**26  # of mixed ones
 
 
 @storable
@@ -61,7 +63,9 @@ class GroupMoments(Storable):
         In what precision the d-sized products run. Sums are always kept in float64 about the running mean.
     sample : int, optional
         R: also keep about R rows of every group, see `RowSample`. They are what sees beyond second moments.
-        This is row-level data: it goes into a file only if `save` is told to.
+        This is row-level data: it goes into a file only if `save` is told to. Beside a sketch, rows that
+        would take more than 256 MB a group are mixed to fewer numbers, of 64 MB a group or 8 L each, see
+        `RowMixer`: a guard reads their coordinates, `tune` needs rows as they are.
 
     Attributes
     ----------
@@ -118,8 +122,18 @@ class GroupMoments(Storable):
             if self.rank is None
             else SketchedScatter(self.n_features, self.rank, self.dtype)
         )
-        self._sample = None if sample is None else RowSample(sample)
+        self._sample = None if sample is None else RowSample(sample, mixer=self._mixer(sample))
         self._marks: RowMarks | None = RowMarks()  # None: of some rows, a file had none
+
+    def _mixer(self, sample: int) -> RowMixer | None:
+        """Return what makes sampled rows narrower, if those of a group would take too much memory."""
+        if self.rank is None or not isinstance(sample, int | np.integer) or sample < 1:
+            return None
+        sample = int(sample)
+        if 8 * sample * self.n_features <= SAMPLE_BYTES:
+            return None
+        n_numbers = max(MIXED_BYTES // (8 * sample), 8 * self.rank)
+        return RowMixer(self.n_features, n_numbers, self.dtype) if n_numbers < self.n_features else None
 
     # Taking in rows ---------------------------------------------------------------------------------
 
@@ -156,7 +170,7 @@ class GroupMoments(Storable):
         X = _checked_rows(X, self.n_features)
         values, scale_known = X.data if sp.issparse(X) else X, self.total_variance > 0
         # The sums of dense rows of weight 1 tell afterwards whether their values were sound: a pass less.
-        check_first = self.rank is not None or self._sample is not None or sample_weight is not None
+        check_first = self._sample is not None or sample_weight is not None
         if check_first or sp.issparse(X):
             check_values(values, self.dtype, scale_known=scale_known)
         columns = self._encoded(groups, X.shape[0])
@@ -170,13 +184,16 @@ class GroupMoments(Storable):
             draft._sample = copy.copy(draft._sample).update(X, columns, weights, target)
         if draft._marks is not None:
             draft._marks = draft._marks.updated(X)
-        for rows in _even_slices(X.shape[0], self._scatter.slice_rows()):
-            # Threads of our own share the large products; those of BLAS would spin beside them between calls.
-            with (
-                nullcontext() if self.rank is None and self.n_features > SEVERAL_SCATTERS else small_lapack(),
-                np.errstate(over="ignore", invalid="ignore"),
-            ):
-                draft._absorb(X[rows], take_rows(columns, rows), None if weights is None else weights[rows])
+        try:
+            for rows in _even_slices(X.shape[0], self._scatter.slice_rows(X)):
+                # Threads of our own share the large products; those of BLAS would spin beside them.
+                with small_lapack(), np.errstate(over="ignore", invalid="ignore"):
+                    draft._absorb(
+                        X[rows], take_rows(columns, rows), None if weights is None else weights[rows]
+                    )
+        except ValueError:  # what is wrong with the rows says more than what came of it
+            check_values(values, self.dtype, scale_known=scale_known)
+            raise
         if not (check_first or draft._is_sound(X.shape[0], values.dtype, scale_known=scale_known)):
             check_values(values, self.dtype, scale_known=scale_known)
         draft._scatter.complete()
@@ -184,7 +201,8 @@ class GroupMoments(Storable):
 
     def _is_sound(self, n_rows: int, own: np.dtype[Any], *, scale_known: bool) -> bool:
         """Return whether the sums show that no value so far, each of weight 1, is one to refuse."""
-        squares = float(self._scatter.traces()[0] + self._weights[0] * (self._means[0] @ self._means[0]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = float(self._scatter.traces()[0] + self._weights[0] * (self._means[0] @ self._means[0]))
         return values_are_sound(squares, n_rows * self.n_features, self.dtype, own, scale_known=scale_known)
 
     def _draft(self) -> GroupMoments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,11 +57,7 @@ class GroupLedger:
         The ledger itself is left as it is: `enlist` takes the index over.
         """
         columns = encode_groups(groups, n_rows)
-        if self.index.slots and set(columns) != set(self.index.slots):
-            raise ValueError(
-                f"groups has the attributes {sorted(columns)}, before it had {sorted(self.index.slots)}: "
-                "pass the same attributes every time"
-            )
+        self.index.check_attributes(columns)
         index = self.index.with_groups(columns)
         return index.codes(columns), index
 
@@ -86,6 +82,14 @@ class GroupLedger:
         nothing = np.zeros((new, self.means.shape[1]))
         self.means = np.concatenate([self.means, nothing])
         self.open_sums = np.concatenate([self.open_sums, nothing])
+
+    def counted(self, codes: Mapping[str, NDArray[np.intp]]) -> NDArray[np.int64]:
+        """Return how many rows of some that `encode` has seen every slot has, all of them together first."""
+        counts = np.zeros_like(self.counts)
+        for column in codes.values():
+            counts += np.bincount(column, minlength=len(counts))
+            counts[0] = len(column)
+        return counts
 
     def open_lacks(self) -> dict[str, list[Hashable]]:
         """Return the groups of every attribute that have no row in the open block."""
@@ -214,8 +218,3 @@ class GroupLedger:
         apart = sums / new + self.shift - self.means[0]
         within = max(self.open_squares - float(sums @ sums) / new, 0.0)
         return self.scatter + within + old * new / (old + new) * float(apart @ apart)
-
-
-def open_sums(ledger: GroupLedger, slots: Sequence[int]) -> tuple[int, NDArray[np.float64]]:
-    """Return the open block's rows and their sum about the shift, over some slots together."""
-    return int(ledger.open_counts[[*slots]].sum()), ledger.open_sums[[*slots]].sum(axis=0)

@@ -19,9 +19,9 @@ time, G groups, T threads, w bytes a number, whatever b and B:
 
 W and its in- and out-products, or V and its products, as they were before the update and as they become (an
 update that fails leaves the old ones); U; float64 means and sums; a few k x k matrices. `fit_full` has no old
-ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + 2G + 2)
-if p + G + 1 <= 128: a slice and products for every thread. Rows in the computing precision that are not far
-from zero are multiplied where they stand: no slice.
+ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + 2G + 24)
+if p + G + 1 <= 128: a slice, products and a padded copy of up to 16 columns for every thread. Rows in the
+computing precision that are not far from zero are multiplied where they stand: no slice.
 """
 
 from __future__ import annotations
@@ -64,15 +64,16 @@ from fairstream.power.step import (
     ComponentStep,
     Reading,
     Tally,
-    centre_block,
-    centred_inside,
+    centre_products,
     component_step,
     component_tallies,
     gap_columns,
+    gap_products,
     gap_step,
     gap_tallies,
     group_tallies,
     read_rows,
+    side_tallies,
     unfair_basis_of,
 )
 from fairstream.subspace.model import FairSubspace
@@ -270,6 +271,11 @@ class FairPowerMethod:
         return self._ledger.index.comparisons()
 
     @property
+    def is_declared(self) -> bool:
+        """Whether the groups were named before the first row."""
+        return self._declared
+
+    @property
     def group_counts(self) -> dict[str, dict[Hashable, int]]:
         """Rows of every group."""
         ledger = self._ledger
@@ -372,9 +378,12 @@ class FairPowerMethod:
         ledger.enlist(index)
         with lapack_threads(self.plan.n_components):  # once: to set a limit takes as long as a small product
             for stretch in stretches:
-                self._read(rows[stretch.rows], {a: column[stretch.rows] for a, column in codes.items()})
+                part = {a: column[stretch.rows] for a, column in codes.items()}
+                whole = stretch.ends_block and not ledger.open_counts[0] and self.phase == "unfair"
+                gaps = self._gaps(ledger.counted(part)) if whole else None
+                self._read(rows[stretch.rows], part, gaps)
                 if stretch.ends_block:
-                    self._end_block()
+                    self._end_block(gaps)
 
     def end_step(self) -> FairPowerMethod:
         """End the step once the whole data has been read (`step_rows=None` only); return self."""
@@ -464,16 +473,17 @@ class FairPowerMethod:
                 )
         self.plan.check_room(found)
 
-    def _read(self, X: Any, codes: Codes) -> None:
-        """Add rows of one block to its sums, slice by slice."""
+    def _read(self, X: Any, codes: Codes, gaps: list[Tally] | None = None) -> None:
+        """Add rows of one block to its sums, slice by slice; those of `gaps` if they are the whole block."""
         ledger = self._ledger
         if ledger.shift is None:
             ledger.shift = provisional_origin(X).astype(self.plan.dtype)
         if self.plan.step_rows is None and not ledger.open_counts[0]:
             ledger.forget_closed()
-        tallies = self._tallies()
+        tallies = gaps or self._tallies()
         Q, P = self._open_products(tallies)
-        reading = Reading(ledger.shift, Q, tallies, len(ledger.counts), len(self._inside))
+        fresh = not ledger.open_counts[0]
+        reading = Reading(ledger.shift, Q, tallies, len(ledger.counts), len(self._inside), fresh)
         found = read_rows(X, codes, reading, P)
         ledger.add(found.counts, found.sums, found.squares)
         self._inside = self._inside + found.inside
@@ -491,7 +501,11 @@ class FairPowerMethod:
         """Return what the open block sums up."""
         if self.phase == "components":
             return component_tallies(self.plan.n_components)
-        return (gap_tallies if self._step else group_tallies)(self._ledger, self._widths)
+        return (side_tallies if self._step else group_tallies)(self._ledger, self._widths)
+
+    def _gaps(self, counts: NDArray[np.int64]) -> list[Tally]:
+        """Return what phase "unfair" makes of a block with so many rows of every slot."""
+        return gap_tallies(self._ledger, self._widths, counts, first=self._step == 0)
 
     def _open_products(self, tallies: list[Tally]) -> tuple[FloatArray, FloatArray]:
         """Return Q and the open block's products P, with a place for every tally."""
@@ -518,18 +532,21 @@ class FairPowerMethod:
         size = self.plan.block_rows(self._step)
         return self.phase == "components" and size is not None and size < self.plan.n_features
 
-    def _end_block(self) -> None:
-        """Take the power step with the block's products, and open the next block."""
-        ledger, tallies = self._ledger, self._tallies()
+    def _end_block(self, gaps: list[Tally] | None = None) -> None:
+        """Take the power step with the block's products, which are those of `gaps` if these are given."""
+        ledger, tallies = self._ledger, gaps or self._tallies()
         Q, P = self._open_products(tallies)
         self._P = None
-        centre_block(tallies, ledger, Q, P)
         if self._U is None:
-            self._Q = gap_step(tallies, ledger, self._widths, Q, P)
+            if gaps is None:
+                gaps = self._gaps(ledger.open_counts)
+                P = gap_products(gaps, tallies, P)
+            self._Q = gap_step(gaps, ledger, Q, P)
             if self._step + 1 == self.plan.unfair_steps and Q.shape[1]:
                 self._moved["unfair"] = self._gap_movement(Q, self._Q)
         else:
-            inside = centred_inside(self._inside, ledger, Q)
+            inside = self._inside.copy()
+            centre_products(tallies[0], ledger, Q, P, inside)
             self._Q, told = component_step(self._U, Q, P, int(ledger.open_counts[0]), inside)
             self._inside = np.zeros((0, 0))
             if isinstance(told, ComponentStep):
@@ -601,14 +618,31 @@ class FairPowerMethod:
         """Return an independent copy, random generator included."""
         return copy.deepcopy(self)
 
+    def narrowed(self, n_features: int) -> FairPowerMethod:
+        """Return the same method for fewer features; for one that has read no row.
+
+        Parameters
+        ----------
+        n_features : int
+            Number of features, d.
+        """
+        other = self.copy()
+        other.plan = PowerPlan.of(**{**self.plan.to_header(), "n_features": n_features})
+        other._ledger = GroupLedger(n_features)
+        other._U = None if other.plan.unfair_steps else other._zeros(0)
+        if self._declared:
+            other.declare(self._ledger.index.slots)
+        return other
+
     # Part of a step done elsewhere: the sums over some rows of a block, and their way back in -------------
 
     def declare(self, groups: object) -> None:
         """Name the groups before any row has come, as `groups` of the constructor does."""
-        self._ledger.declare(groups)
-        self.plan.check_attributes(self._ledger.index.slots)
-        self.plan.check_room({a: len(known) for a, known in self._ledger.index.slots.items()})
-        self._declared = True
+        ledger = self._ledger.copy()
+        ledger.declare(groups)
+        self.plan.check_attributes(ledger.index.slots)
+        self.plan.check_room({a: len(known) for a, known in ledger.index.slots.items()})
+        self._ledger, self._declared = ledger, True
 
     def open_step(self, first_rows: FloatArray) -> None:
         """Fix what all parts of the coming step must share: the basis it multiplies with, and the shift.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fairstream.data.groups import compared
+from fairstream.errors import NoRoomError
 from fairstream.subspace.choices import Choices, NUnfair
 
 ON_EMPTY_GROUP = ("extend", "zero")
@@ -67,7 +68,7 @@ class PowerPlan:
         if isinstance(m, str):
             raise ValueError(f"n_unfair={m!r} needs moments: give a whole number, or one per attribute")
         if k > d:
-            raise ValueError(f"n_components is {k}, n_features is {d}: keep 1 <= n_components <= n_features")
+            raise NoRoomError(f"n_components is {k}, n_features is {d}: keep 1 <= n_components <= n_features")
         if on_empty_group not in ON_EMPTY_GROUP:
             raise ValueError(f"on_empty_group is {on_empty_group!r}: use 'extend' or 'zero'")
         if np.dtype(dtype) not in (np.float64, np.float32):
@@ -76,7 +77,7 @@ class PowerPlan:
         steps = pair_of_counts("power_steps", power_steps)
         most = max(m.values()) if isinstance(m, Mapping) else m
         if choices.nulls_second_moments and k + most > d:
-            raise ValueError(
+            raise NoRoomError(
                 f"n_components is {k}, n_unfair {most}, n_features {d}: keep the sum within features"
             )
         return cls(d, k, m, constraint, sizes, steps, on_empty_group, np.dtype(dtype))
@@ -108,7 +109,7 @@ class PowerPlan:
         size = sum(taken.values())
         if self.n_components + size > self.n_features:
             shares = ", ".join(f"{name!r} up to {number}" for name, number in taken.items())
-            raise ValueError(
+            raise NoRoomError(
                 f"n_components is {self.n_components} and there are up to {size} unfair directions, together "
                 f"more than the {self.n_features} features ({shares}): lower n_components or n_unfair"
                 if size < self.n_features

@@ -7,7 +7,7 @@ whichever of W and V the step multiplies with, P the block's products with it. A
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,11 @@ from fairstream.linalg.products import (
     slice_rows,
     stands_near,
 )
-from fairstream.power.ledger import GroupLedger, open_sums
+from fairstream.power.ledger import GroupLedger
 
 FEW_COLUMNS = 128  # of products and sums together: up to here every thread may have sums of its own
+COLUMNS_AT_A_TIME = 4  # what BLAS takes: fewer cost more than columns of zeros in their place
+WORTH_PADDING = 16  # columns of W or V up to which that is worth a copy of them
 ROWS_IN_ONE_SUM = 1_024  # that are added up in the computing precision, before float64 takes over
 ROWS_AS_THEY_STAND = 2_048  # multiplied at a time if they need no copy
 
@@ -56,22 +58,12 @@ Widths = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sum over some rows, times some columns of Q: the rows inside a group, outside it, or all of them."""
+    """Sum over rows, times some columns of Q: all rows, or each as often as its group's factor says."""
 
     columns: slice
     place: slice
     attribute: str | None = None
-    slot: int = 0  # of the group
-    inside: bool = True
-
-    def weigh(self, Y: FloatArray, codes: Codes, out: FloatArray) -> None:
-        """Write the tally's columns of Y = ZQ to `out`, every row that is not meant set to zero."""
-        if self.attribute is None:
-            out[:, self.place] = Y[:, self.columns]
-            return
-        column = codes[self.attribute]
-        meant = column == self.slot if self.inside else (column > 0) & (column != self.slot)
-        np.multiply(Y[:, self.columns], meant[:, None], out=out[:, self.place])
+    factors: NDArray[np.float64] = field(default_factory=lambda: np.ones(1))  # one per slot
 
 
 def component_tallies(n_components: int) -> list[Tally]:
@@ -84,21 +76,48 @@ def group_tallies(ledger: GroupLedger, widths: Widths) -> list[Tally]:
     tallies, start = [], 0
     for attribute, label in ledger.index.listed():
         width = widths[attribute]
-        slot = ledger.index.slot(attribute, label)
-        tallies.append(Tally(slice(0, width), slice(start, start + width), attribute, slot))
+        factors = _factors(ledger, {ledger.index.slot(attribute, label): 1.0})
+        tallies.append(Tally(slice(0, width), slice(start, start + width), attribute, factors))
         start += width
     return tallies
 
 
-def gap_tallies(ledger: GroupLedger, widths: Widths) -> list[Tally]:
-    """Sum inside and outside of each comparison, times its own W."""
+def side_tallies(ledger: GroupLedger, widths: Widths) -> list[Tally]:
+    """Sum inside and outside of each comparison, times its own W: how many rows there will be is unknown."""
     tallies, start = [], 0
     for attribute, slot, columns in gap_columns(ledger, widths):
-        for inside in (True, False):
+        for slots in ([slot], ledger.index.rest(attribute, slot)):
             place = slice(start, start + widths[attribute])
-            tallies.append(Tally(columns, place, attribute, slot, inside))
+            tallies.append(Tally(columns, place, attribute, _factors(ledger, dict.fromkeys(slots, 1.0))))
             start = place.stop
     return tallies
+
+
+def gap_tallies(
+    ledger: GroupLedger, widths: Widths, counts: NDArray[np.int64], *, first: bool
+) -> list[Tally]:
+    """Sum inside minus sum outside of each comparison, over the rows of each that `counts` has.
+
+    Times its own W, or the one W of the first block. Half the sums of `side_tallies`. The sums are as large
+    as the two together are: n/n_in inside, and -n/n_out outside. A side without a row counts for nothing, as
+    the paper prints.
+    """
+    tallies = []
+    for attribute, slot, place in gap_columns(ledger, widths):
+        rest = ledger.index.rest(attribute, slot)
+        inside, outside = int(counts[slot]), int(counts[rest].sum())
+        known = inside + outside
+        factors = dict.fromkeys(rest, -known / outside) if outside else {}
+        factors |= {slot: known / inside} if inside else {}
+        columns = slice(0, widths[attribute]) if first else place
+        tallies.append(Tally(columns, place, attribute, _factors(ledger, factors)))
+    return tallies
+
+
+def _factors(ledger: GroupLedger, factors: Mapping[int, float]) -> NDArray[np.float64]:
+    found = np.zeros(ledger.index.n_slots)
+    found[[*factors]] = [*factors.values()]
+    return found
 
 
 def gap_columns(ledger: GroupLedger, widths: Widths) -> list[tuple[str, int, slice]]:
@@ -121,16 +140,22 @@ class Reading:
     tallies: Sequence[Tally]
     n_slots: int
     n_inside: int = 0  # columns of Y = ZQ whose inner products are wanted: all or none
+    fresh: bool = False  # whether these are the first rows of their block, and all sums are zero
     standing: bool = False  # whether Z' is multiplied as X', and what that makes too much is taken off later
 
-    def weighed(self, Y: FloatArray, codes: Codes) -> FloatArray:
-        """Return Y = ZQ with one place per tally, rows that a tally does not mean set to zero."""
-        if len(self.tallies) == 1 and self.tallies[0].attribute is None:
-            return Y
-        out = np.empty((len(Y), self.tallies[-1].place.stop if self.tallies else 0), dtype=Y.dtype)
+    def factors(self, codes: Codes, n_rows: int) -> FloatArray | None:
+        """Return how often every row counts in every place of a tally; None if Y = ZQ is taken as it is."""
+        if [tally.attribute for tally in self.tallies] == [None]:
+            return None
+        factors = np.zeros((n_rows, len(self.picked())), dtype=self.Q.dtype)
         for tally in self.tallies:
-            tally.weigh(Y, codes, out=out)
-        return out
+            factors[:, tally.place] = tally.factors[codes[tally.attribute or ""]][:, None]
+        return factors
+
+    def picked(self) -> NDArray[np.intp]:
+        """Return the column of Q that every place of a tally is summed with."""
+        columns = [np.arange(tally.columns.start, tally.columns.stop) for tally in self.tallies]
+        return np.concatenate([np.arange(0), *columns])
 
     def members(self, codes: Codes, n_rows: int) -> FloatArray:
         """Return which row counts for which slot of the ledger, as ones and zeros."""
@@ -191,7 +216,7 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
     reading = replace(reading, standing=stands_near(X, reading.shift, P.dtype))
 
     def read_share(rows: slice) -> tuple[FloatArray, RowSums]:
-        products = np.zeros((p + reading.n_slots, n_features), dtype=P.dtype)
+        products = np.zeros((_room(p + reading.n_slots), n_features), dtype=P.dtype)
         return products, _read_few(X[rows], _taken(codes, rows), reading, products)
 
     if sp.issparse(X) or p + reading.n_slots > FEW_COLUMNS:
@@ -213,22 +238,27 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
 def _read(X: Matrix, codes: Codes, reading: Reading, products: FloatArray) -> RowSums:
     """Add (weighed ZQ)'Z of the centred rows Z to `products` (p x d), return their other sums."""
     found = RowSums.empty(reading, len(products))
+    fresh = reading.fresh and not sp.issparse(X)
     for rows, weighed, members in _weighed_slices(X, codes, reading, found):
-        rows.add_combined(weighed.T, products)
-        found.sums += rows.combine(members.T)
+        if fresh:
+            rows.combine(weighed.T, products)
+        else:
+            rows.add_combined(weighed.T, products)
+        found.sums += rows.combine(_padded([members]).T)[: reading.n_slots]
+        fresh = False
     return found
 
 
 def _read_few(X: Matrix, codes: Codes, reading: Reading, both: FloatArray) -> RowSums:
-    """Add (weighed ZQ)'Z to the first rows of `both`; the others are room for the sums of the slots.
+    """Add (weighed ZQ)'Z to the first rows of `both`; those after them are room for the sums of the slots.
 
     One product for both, while the rows are in the cache.
     """
-    found = RowSums.empty(reading, len(both) - reading.n_slots)
-    sums, added = both[len(both) - reading.n_slots :], 0
+    sums, added = both[len(reading.picked()) :][: reading.n_slots], 0
+    found = RowSums.empty(reading, len(reading.picked()))
     room = np.empty_like(both)  # BLAS is quicker on few columns if it need not add
     for rows, weighed, members in _weighed_slices(X, codes, reading, found):
-        np.add(both, rows.combine(np.hstack([weighed, members]).T, room), out=both)
+        np.add(both, rows.combine(_padded([weighed, members]).T, room), out=both)
         added += len(members)
         if added >= ROWS_IN_ONE_SUM:
             found.sums += sums
@@ -242,12 +272,15 @@ def _weighed_slices(
 ) -> Iterator[tuple[CentredRows, FloatArray, FloatArray]]:
     """Yield Z (or X), weighed ZQ and members a slice at a time; add what they alone tell to `found`."""
     (n_rows, n_features), dtype = X.shape, reading.shift.dtype
-    sparse, columns = sp.issparse(X), len(found.weighed)
+    sparse, columns, width = sp.issparse(X), len(found.weighed), reading.Q.shape[1]
+    picked = reading.picked()
+    few = not sparse and columns + reading.n_slots <= FEW_COLUMNS
+    Q = _padded([reading.Q]) if few and width <= WORTH_PADDING else reading.Q
     size = MAX_SLICE_ROWS if sparse else slice_rows(n_features, dtype, columns)
     origin, along, buffer = reading.shift, None, None
     if reading.standing:
         origin, along = np.zeros_like(origin), inner_product(origin[:, None], reading.Q)
-        if columns + reading.n_slots > FEW_COLUMNS or torch_device() is not None:
+        if not few or torch_device() is not None:
             size = max(size, ROWS_AS_THEY_STAND)
     elif not sparse:
         buffer = np.empty((min(size, n_rows), n_features), dtype=dtype)
@@ -257,58 +290,58 @@ def _weighed_slices(
         squares = rows.squares()
         if not squares <= 1e-12 * float(np.finfo(dtype).max):  # NaN, infinity, or a number too large
             check_values(slab.data if sparse else slab, dtype)
-        Y, members = rows.dot(reading.Q.T), reading.members(local, slab.shape[0])
+        Y = rows.dot(Q.T)[:, :width]
         if along is not None:
             Y -= along
         found.squares += squares
-        found.counts += np.count_nonzero(members, axis=0)
         if reading.n_inside:
             found.inside += inner_product(Y, Y)
-        weighed = reading.weighed(Y, local)
+        factors, members = reading.factors(local, len(Y)), reading.members(local, len(Y))
+        weighed = Y if factors is None else Y[:, picked] * factors
+        found.counts += np.count_nonzero(members, axis=0)
         found.weighed += weighed.sum(axis=0, dtype=np.float64)
         yield rows, weighed, members
+
+
+def _padded(parts: Sequence[FloatArray]) -> FloatArray:
+    """Return few columns side by side, and columns of zeros up to a number that BLAS is quick for."""
+    columns = sum(part.shape[1] for part in parts)
+    padded: FloatArray = np.zeros((_room(columns), len(parts[0])), dtype=parts[0].dtype).T
+    np.concatenate(parts, axis=1, out=padded[:, :columns])
+    return padded
+
+
+def _room(columns: int) -> int:
+    return columns + -columns % COLUMNS_AT_A_TIME
 
 
 def _taken(codes: Codes, rows: slice) -> Codes:
     return {attribute: column[rows] for attribute, column in codes.items()}
 
 
-def centre_block(tallies: list[Tally], ledger: GroupLedger, Q: FloatArray, P: FloatArray) -> None:
-    """Turn the block's products about the shift into products about the total mean, in place."""
-    assert ledger.shift is not None
-    delta = ledger.mean() - ledger.shift
-    for tally in tallies:
-        slots = [tally.slot] if tally.inside else ledger.index.rest(tally.attribute or "", tally.slot)
-        _centre_products(P[:, tally.place], Q[:, tally.columns], *open_sums(ledger, slots), delta)
-
-
-def gap_step(
-    tallies: list[Tally], ledger: GroupLedger, widths: Widths, Q: FloatArray, P: FloatArray
-) -> FloatArray:
-    """Return W <- QR(C_in W - C_out W) of every comparison, from centred products.
-
-    A group without a row contributes zero, as the paper prints. Where nobody's group is known W stays.
-    """
-    first = all(
-        tally.inside for tally in tallies
-    )  # one tally a group: the out-sum is that of the other groups
-    comparisons = gap_columns(ledger, widths)
-    total = comparisons[-1][2].stop
-    W = np.zeros((Q.shape[0], total), dtype=Q.dtype, order="F")
-    for attribute, slot, columns in comparisons:
-        inside = int(ledger.open_counts[slot])
-        outside, _ = open_sums(ledger, ledger.index.rest(attribute, slot))
-        if not inside + outside:
-            W[:, columns] = Q[:, : widths[attribute]] if first else Q[:, columns]
-            continue
+def gap_products(gaps: Sequence[Tally], tallies: Sequence[Tally], P: FloatArray) -> FloatArray:
+    """Return the products of gaps from those of `side_tallies` or `group_tallies`, which they are sums of."""
+    W = np.zeros((P.shape[0], gaps[-1].place.stop), dtype=P.dtype, order="F")
+    for gap in gaps:
         for tally in tallies:
-            if tally.attribute != attribute or not (first or tally.slot == slot):
-                continue
-            rows = inside if tally.inside and tally.slot == slot else -outside
-            if rows:
-                _add_scaled(W[:, columns], P[:, tally.place], 1 / rows)
-        orthonormalise_in_place(W[:, columns])
+            if (tally.attribute, tally.columns) == (gap.attribute, gap.columns):
+                _add_scaled(W[:, gap.place], P[:, tally.place], gap.factors[np.argmax(tally.factors)])
     return W
+
+
+def gap_step(gaps: Sequence[Tally], ledger: GroupLedger, Q: FloatArray, P: FloatArray) -> FloatArray:
+    """Return W <- QR(C_in W - C_out W) of every comparison, on the memory of its products about the shift.
+
+    Where nobody's group is known W stays.
+    """
+    for gap in gaps:
+        W = P[:, gap.place]
+        if gap.factors.any():
+            centre_products(gap, ledger, Q, W)
+            orthonormalise_in_place(W)
+        else:
+            W[...] = Q[:, gap.columns]
+    return P
 
 
 def unfair_basis_of(W: FloatArray, ledger: GroupLedger, *, with_means: bool) -> FloatArray:
@@ -352,13 +385,16 @@ class ComponentStep:
     """What small matrices tell of a step V -> V', worked out only when somebody asks.
 
     inside : array (k, k)
-        V'CV.
+        V'P with P = n C V.
     triangle : array (k, k)
-        T with V' = (I - UU') C V T.
+        T with V' = (I - UU') P T.
+    n_rows : int
+        n.
     """
 
     inside: NDArray[np.float64]
     triangle: FloatArray
+    n_rows: int
 
     def worked_out(self) -> tuple[NDArray[np.float64], FloatArray, FloatArray]:
         """Return the variances along V, the turn of V' to its axes, and the cosines between V and both.
@@ -370,8 +406,8 @@ class ComponentStep:
             scipy.linalg.solve_triangular, self.triangle, axes[:, ::-1], overwrite_b=True, check_finite=False
         )
         turn = lapack(scipy.linalg.qr, back, mode="economic", overwrite_a=True, check_finite=False)[0]
-        # V is orthogonal to U, so V'(I - UU')CVT = V'CVT: small matrices tell what a product with V would.
-        return np.maximum(values[::-1], 0.0), turn, self.inside @ (self.triangle @ turn)
+        # V is orthogonal to U, so V'(I - UU')PT = V'PT: small matrices tell what a product with V would.
+        return np.maximum(values[::-1], 0.0) / self.n_rows, turn, self.inside @ (self.triangle @ turn)
 
 
 def component_step(
@@ -382,38 +418,36 @@ def component_step(
     `inside` is V'P if it is known, else 0 x 0. Columns that are far from orthogonal are turned to the
     principal axes at once, which leaves their span as it is: the next step finds them nearer to orthogonal.
     """
-    inside = (inside if inside.size else symmetric_product(V, P)) / n_rows
+    inside = inside if inside.size else symmetric_product(V, P)
     T = orthonormalise_settled(U, P)
     if T is not None:
-        return P, ComponentStep(inside, T * n_rows)
+        return P, ComponentStep(inside, T, n_rows)
     values, axes = eigh(inside)
     T = orthonormalise_outside(U, P, axes[:, ::-1])
-    cosines = inner_product(V, P).astype(np.float64) if T is None else n_rows * inside @ T
-    return P, (np.maximum(values[::-1], 0.0), None, cosines)
-
-
-def centred_inside(inside: NDArray[np.float64], ledger: GroupLedger, V: FloatArray) -> NDArray[np.float64]:
-    """Return V'P of the block's centred products, from Y'Y about the shift."""
-    assert ledger.shift is not None
-    if not inside.size:
-        return inside
-    n_rows, row_sum = open_sums(ledger, [0])
-    delta, total = inner_product(np.stack([ledger.mean() - ledger.shift, row_sum]).T.astype(V.dtype), V)
-    apart = np.outer(delta.astype(np.float64), total)
-    centred: NDArray[np.float64] = inside - apart - apart.T + n_rows * np.outer(delta, delta)
-    return centred
+    cosines = inner_product(V, P).astype(np.float64) if T is None else inside @ T
+    return P, (np.maximum(values[::-1], 0.0) / n_rows, None, cosines)
 
 
 # Products on existing memory ------------------------------------------------------------------------
 
 
-def _centre_products(
-    P: FloatArray, Q: FloatArray, n_rows: int, row_sum: NDArray[np.float64], delta: NDArray[np.float64]
+def centre_products(
+    tally: Tally, ledger: GroupLedger, Q: FloatArray, P: FloatArray, inside: NDArray[np.float64] | None = None
 ) -> None:
-    """Turn P = sum z z'Q into sum (z - delta)(z - delta)'Q on its own memory: a rank-two correction."""
-    towards = np.asfortranarray(np.stack([delta, row_sum]).T, dtype=P.dtype)
-    along_delta, along_sum = inner_product(towards, Q)
-    add_product(P, towards, np.stack([along_sum - n_rows * along_delta, along_delta]), alpha=-1.0)
+    """Turn a tally's P = sum z z'Q about the shift into one about the total mean: a rank-two correction.
+
+    `inside` is Q'P, and is corrected with it, unless it is None or 0 x 0.
+    """
+    assert ledger.shift is not None
+    slots = len(tally.factors)
+    n_rows = float(tally.factors @ ledger.open_counts[:slots])
+    row_sum = tally.factors @ ledger.open_sums[:slots]
+    towards = np.asfortranarray(np.stack([ledger.mean() - ledger.shift, row_sum]).T, dtype=P.dtype)
+    along = inner_product(towards, Q[:, tally.columns]).astype(np.float64)
+    correction = np.stack([along[1] - n_rows * along[0], along[0]])
+    add_product(P, towards, correction, alpha=-1.0)
+    if inside is not None and inside.size:
+        inside -= along.T @ correction
 
 
 def _add_scaled(A: FloatArray, P: FloatArray, alpha: float) -> None:

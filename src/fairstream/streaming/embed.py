@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fairstream.data import open_source
-from fairstream.data.blocks import BlockSource
+from fairstream.data.blocks import BlockSource, Matrix, is_source
 from fairstream.data.progress import Progress
-from fairstream.errors import FairstreamWarning
+from fairstream.errors import AbsentColumnsError, FairstreamWarning
 from fairstream.files.format import PathLike
 from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
-from fairstream.streaming.sinks import open_sink
+from fairstream.streaming.sinks import ARROW, open_sink
 from fairstream.subspace.channels import ChannelSubspaces
 from fairstream.subspace.dither import DitherKey, warn_of_unused
 from fairstream.subspace.model import FairSubspace
@@ -42,8 +43,7 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
     >>> open_like(model, np.ones((5, 3))).n_features
     3
     """
-    if not hasattr(model, "schema"):
-        raise ValueError(f"model is a {type(model).__name__}: pass its subspace_, once it is fitted")
+    _check_model(model)
     encoding = model.schema.encoding
     if isinstance(model.ids, str) and model.dither:
         options = {"ids": model.ids} | options
@@ -51,7 +51,19 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
         raise ValueError(
             f"{data} is a matrix, the model was fitted on a table: pass a table with its columns"
         )
-    source = open_source(data, **(options if encoding is None else {**options, "encoding": encoding}))
+    try:
+        source = open_source(data, **(options if encoding is None else {**options, "encoding": encoding}))
+    except AbsentColumnsError as error:
+        if error.argument == "encoding":
+            raise ValueError(
+                f"the model needs {error.lacking}: pass a table with the columns it was fitted on"
+            ) from None
+        if error.argument == "ids" and error.names == [model.ids]:
+            raise ValueError(
+                f"the model needs {error.lacking} for its noise: name the column that tells whose rows these "
+                "are with ids=..."
+            ) from None
+        raise
     if source.n_features != model.n_features:
         raise ValueError(
             f"the data has {source.n_features} features, the model {model.n_features}: choose the columns "
@@ -108,6 +120,7 @@ def embed_source(
     ...     embed_source(model, open_like(model, np.ones((5, 3))), f"{folder}/embedded.npy")
     5
     """
+    _check_order(model, source, path)
     names = [f"component_{j}" for j in range(model.n_components)]
     _warn_of_kept_attributes(model, source)
     return _write(model, model.embed, dither, key, source, path, names, part_rows, progress)
@@ -125,7 +138,8 @@ def erase_source(
 ) -> int:
     """Write all rows of a source without their unfair part to a file; return how many rows.
 
-    Parameters are as in `embed_source`.
+    Parameters are as in `embed_source`. A table has the units that a frame returned by `FairSubspace.erase`
+    has, a matrix (.npy, .zarr) the features as they are encoded.
 
     Examples
     --------
@@ -136,9 +150,16 @@ def erase_source(
     ...     erase_source(model, open_like(model, np.ones((5, 3))), f"{folder}/erased.npy")
     5
     """
+    _check_order(model, source, path)
     names = model.feature_names or [f"feature_{j}" for j in range(model.n_features)]
     _warn_of_kept_attributes(model, source)
-    return _write(model, model.erase, dither, key, source, path, names, part_rows, progress)
+    named = Path(path).suffix.lower() in ARROW
+
+    def erase(X: Matrix, **noise: Any) -> FloatArray:
+        rows: FloatArray = model.erase(X, **noise)
+        return model.schema.in_table_units(rows) if named else rows
+
+    return _write(model, erase, dither, key, source, path, names, part_rows, progress)
 
 
 def _write(
@@ -158,12 +179,32 @@ def _write(
     with open_sink(path, names, getattr(source, "kept_names", ()), part_rows=part_rows) as write:
         for block in source:
             if done == 0 and dither is None:
-                warn_of_unused(share, key, block.ids)
+                warn_of_unused(share, key, None if isinstance(model.ids, str) else block.ids)
             write(apply(block.X, dither=share, key=key, ids=block.ids), block.kept)
             done += block.n_rows
             if progress is not None:
                 progress(done, source.n_rows)
     return done
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, FairSubspace | ChannelSubspaces):
+        what = "its subspace_" if hasattr(model, "fit") else "a FairSubspace, the subspace_ of an estimator"
+        raise ValueError(f"model is a {type(model).__name__}: pass {what}, once it is fitted")
+
+
+def _check_order(model: object, source: object, path: object) -> None:
+    """Refuse arguments that were given in another order, or rows that are not open yet."""
+    if is_source(model):
+        raise ValueError(f"model is a {type(model).__name__}: pass the model first, (model, source, path)")
+    _check_model(model)
+    if not is_source(source):
+        raise ValueError(
+            f"source is a {type(source).__name__}: pass open_like(model, data), in the order (model, source, "
+            "path)"
+        )
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path is a {type(path).__name__}: name a file, in the order (model, source, path)")
 
 
 def _warn_of_kept_attributes(model: Model, source: BlockSource) -> None:

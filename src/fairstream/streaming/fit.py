@@ -238,14 +238,16 @@ def _learned_with_checkpoints(
     digest = RowDigest()
     found, standing = _begun(source, keeper)
     with keeper.keeping(standing) as pending:
-        blocks = _counted(source) if found is None else _read_past(source, found, digest, pending)
+        kept_target = estimator.kept_target
+        past = None if found is None else _read_past(source, found, digest, kept_target, pending)
+        blocks = past or _counted(source)
         learner: Learner | None = standing.learner
         rows = standing.rows
         for block, rows in blocks:
             learner = learner or _started(source, estimator.new_learner, block)
-            target = estimator.kept_target(block.target)
+            target = kept_target(block.target)
             learner.update(block.X, block.groups or None, block.weights, target)
-            digest.update(block)
+            digest.update(block, target)
             if learner.is_settled:  # else a file would change what comes later: the rows since are read again
                 standing.reach(learner.copy(), rows, digest.to_json())
                 keeper.write_if_due(standing)
@@ -316,7 +318,11 @@ def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
 
 
 def _read_past(
-    source: BlockSource, found: Checkpoint, digest: RowDigest, pending: PendingSignal
+    source: BlockSource,
+    found: Checkpoint,
+    digest: RowDigest,
+    kept_target: Callable[[Any], Any],
+    pending: PendingSignal,
 ) -> Iterator[tuple[Block, int]]:
     """Yield the blocks that hold rows beyond those of a checkpoint, each with the rows read so far.
 
@@ -328,7 +334,8 @@ def _read_past(
         start, rows = rows, rows + block.n_rows
         if start < done:
             # A checkpoint written with other blocks may end within this one.
-            digest.update(cut_block(block, 0, min(done - start, block.n_rows)))
+            learned = cut_block(block, 0, min(done - start, block.n_rows))
+            digest.update(learned, kept_target(learned.target))
             if rows >= done:
                 _check_same_rows(found, digest)
         if rows <= done and pending.number is not None:

@@ -52,11 +52,10 @@ def open_sink(
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        raise ValueError(f"{path} ends in {suffix or 'nothing'!r}: name one that ends in {known}")
+        raise ValueError(f"{path} ends in {suffix or 'nothing'}: name one that ends in {known}")
     if kept and suffix not in ARROW:
         raise ValueError(
-            f"{path} holds one matrix of numbers, keep={[*kept]} are columns of their own: write "
-            f"{', '.join(ARROW)}"
+            f"keep names columns of their own, {path} holds one matrix of numbers: write {', '.join(ARROW)}"
         )
     if both := [name for name in kept if name in names]:
         raise ValueError(f"keep names {both[0]!r}, which the output has already: rename the column")

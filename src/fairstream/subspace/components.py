@@ -22,7 +22,7 @@ from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, NUnfair, is_count, is_share
 from fairstream.subspace.guard import GuardResult, guarded_from
 from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.screen import screened_features
+from fairstream.subspace.screen import room_beside, screened_features
 from fairstream.subspace.unfair import (
     GapEigenpairs,
     basis_for,
@@ -231,7 +231,8 @@ def solution_for(
     screened = screened_features(moments, choices.screen)
     kept = np.setdiff1d(np.arange(moments.n_features), screened)
     within = moments.selected(kept) if screened.size else moments
-    with lapack_threads(len(kept)):
+    room = room_beside(choices.screen, screened.size, moments.n_features, choices.n_components)
+    with lapack_threads(len(kept)), room:
         choices = settled(within, choices)
         U = basis_for(within, choices, eigenpairs)
         # Before the components: if no room is left for them, small groups may be why.

@@ -29,6 +29,7 @@ LEAST_KEY = 16  # bytes: shorter ones can be guessed
 _CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)
 _WORDS = 16  # of a ChaCha block
 _SLICE_ROWS = 16_384
+ERASED = b"erased rows"  # the stream of noise on them; that of scores has no name
 
 
 def dither_key(source: DitherKey = None) -> bytes:
@@ -82,13 +83,21 @@ def check_dither(dither: object) -> None:
 
 
 def dithering(
-    X: Matrix, deviations: FloatArray, key: DitherKey = None, ids: ArrayLike | None = None
+    X: Matrix,
+    deviations: FloatArray,
+    key: DitherKey = None,
+    ids: ArrayLike | None = None,
+    stream: bytes = b"",
 ) -> FloatArray:
-    """Return noise (n, k) of these deviations for the rows of X, or for the people whose rows they are."""
+    """Return noise (n, k) of these deviations for the rows of X, or for the people whose rows they are.
+
+    Every stream has noise of its own. Scores and erased rows of one row must not share it: whoever has both
+    could take some of it off.
+    """
     if ids is not None:
         warn_of_shared_identities(ids, X)
     rows = X if ids is None else identities(ids, X.shape[0])
-    noise: FloatArray = keyed_noise(rows, len(deviations), dither_key(key)) * deviations
+    noise: FloatArray = keyed_noise(rows, len(deviations), dither_key(key), stream) * deviations
     return noise
 
 
@@ -162,8 +171,8 @@ def warn_of_shared_identities(ids: ArrayLike, X: Matrix) -> None:
         )
 
 
-def keyed_noise(X: Matrix, n_columns: int, key: bytes) -> FloatArray:
-    """Return standard normal noise (n, n_columns) that depends on the key and on each row's values only.
+def keyed_noise(X: Matrix, n_columns: int, key: bytes, stream: bytes = b"") -> FloatArray:
+    """Return standard normal noise (n, n_columns) that depends on key, stream and each row's values only.
 
     Examples
     --------
@@ -172,7 +181,7 @@ def keyed_noise(X: Matrix, n_columns: int, key: bytes) -> FloatArray:
     >>> bool((noise[0] == noise[2]).all()), bool((noise[0] == noise[1]).any())
     (True, False)
     """
-    secret = hashlib.blake2b(key, digest_size=48, person=b"fairstreamdither").digest()
+    secret = hashlib.blake2b(key, digest_size=48, person=b"fairstreamdither", salt=stream).digest()
     # The hash is keyed too: without the key nobody can make two rows that share their noise.
     fingerprints = row_fingerprints(X, int.from_bytes(secret[32:], "little"))
     noise = np.empty((len(fingerprints), n_columns))

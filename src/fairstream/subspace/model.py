@@ -18,6 +18,7 @@ from fairstream.data.given import Given
 from fairstream.data.groups import label_order
 from fairstream.data.identities import take_ids
 from fairstream.data.matrices import check_matrix
+from fairstream.data.open import open_source
 from fairstream.data.row_marks import checked_marks
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import (
@@ -44,6 +45,7 @@ from fairstream.files.format import (
 from fairstream.files.onnx import write_embedding, write_erasure, write_reconstruction
 from fairstream.linalg import FloatArray, is_finite
 from fairstream.subspace.dither import (
+    ERASED,
     DitherKey,
     check_dither,
     check_ids_given,
@@ -196,7 +198,9 @@ class FairSubspace(Storable):
         Parameters
         ----------
         X : array, frame, tensor or sparse matrix (n, d)
-            Finite numbers.
+            Finite numbers. A frame may instead have the columns of the table that the model was fitted on:
+            they are encoded as in the fit. If the features have the names of these columns, because all are
+            numbers, a frame is always taken for the table: pass features that are scaled already as an array.
         axis : int, optional
             The axis of an array or tensor that holds the features, if it has not two axes: -1 for tokens of
             shape (texts, places, d). The others keep their place in what is returned.
@@ -223,10 +227,14 @@ class FairSubspace(Storable):
         return given.back(self._embedded(given.rows, dither, key, ids), self.component_names)
 
     def reconstruct(self, Z: Any, *, axis: int | None = None) -> Any:
-        """Return the rows Z V' + mean, n x d, that coordinates stand for; Z and `axis` as in `embed`."""
+        """Return the rows Z V' + mean, n x d, that coordinates stand for; Z and `axis` as in `embed`.
+
+        A frame has the units that one returned by `erase` has.
+        """
         given = Given(Z, axis)
         names = self.feature_names or [f"feature_{j}" for j in range(self.n_features)]
-        return given.back(self._reconstructed(given.rows), names)
+        rows = self._reconstructed(given.rows)
+        return given.back(self.schema.in_table_units(rows) if given.is_frame else rows, names)
 
     def erase(
         self,
@@ -242,6 +250,10 @@ class FairSubspace(Storable):
         Parameters and what is returned as in `embed`; sparse input comes out dense. Here dither is a share of
         the root of the mean variance of a feature. A guarded model hides groups in its k scores only, so it
         returns the rows that these stand for, with a warning.
+
+        Of a frame with the columns of the table that the model was fitted on, a frame of the features comes
+        back: in the units of the table if every column is a number and so keeps its name, else as they are
+        encoded, one-hot columns as "column=category". Either can be passed to `embed` again.
         """
         X, ids = take_ids(X, ids, self.ids)
         given = Given(X, axis)
@@ -252,8 +264,12 @@ class FairSubspace(Storable):
                 FairstreamWarning,
                 stacklevel=2,
             )
-            return given.back(self._reconstructed(self._embedded(given.rows, dither, key, ids)))
-        return given.back(self._erased(given.rows, dither, key, ids))
+            rows = self._reconstructed(self._embedded(given.rows, dither, key, ids))
+        else:
+            rows = self._erased(given.rows, dither, key, ids)
+        if self._is_table(given.rows):
+            return given.back(self.schema.in_table_units(rows), self.feature_names)
+        return given.back(rows)
 
     @property
     def component_names(self) -> tuple[str, ...]:
@@ -265,7 +281,7 @@ class FairSubspace(Storable):
         share = self.dither if dither is None else dither
         check_dither(share)
         if dither is None:
-            warn_of_unused(share, key, ids)
+            warn_of_unused(share, key, None if isinstance(self.ids, str) else ids)
         check_ids_given(self.ids, share, ids)
         return share
 
@@ -302,7 +318,7 @@ class FairSubspace(Storable):
             )
         if dither:
             deviation = np.sqrt(self.total_variance / self.n_features)
-            noise = dithering(X, np.full(self.n_features, dither * deviation), key, ids)
+            noise = dithering(X, np.full(self.n_features, dither * deviation), key, ids, ERASED)
             erased += noise.astype(erased.dtype)
         return erased
 
@@ -511,14 +527,39 @@ class FairSubspace(Storable):
                 stacklevel=3,
             )
 
+    def _is_table(self, X: Any) -> bool:
+        """Whether X is a frame with the columns of the table that the model was fitted on."""
+        frame = eager_frame(X)
+        return frame is not None and self.schema.names_table(frame.columns)
+
     def _checked(self, X: Matrix) -> Matrix:
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
-        if (frame := eager_frame(X)) is not None:
-            self.schema.refuse_table(frame.columns)
+        if self._is_table(X):
+            X = self._encoded(X)
         X = checked_matrix(X, self.n_features, self.feature_names)
         if sp.issparse(X):
             check_finite(X.data)
         return X
+
+    def _encoded(self, frame: Any) -> FloatArray:
+        """Return the features of a frame with the columns of the table that the model was fitted on."""
+        from fairstream.data import table_encoding  # here, because it imports pyarrow
+
+        if len(frame) == 0:  # its columns may have no type for want of a value
+            return np.zeros((0, self.n_features))
+        try:
+            blocks = [block.X for block in open_source(frame, encoding=self.schema.encoding)]
+        except table_encoding.UnseenCategoryError as error:
+            raise ValueError(
+                f'{error.told}: drop those rows, or open X with open_like(model, X, unseen="ignore") first '
+                "and pass the rows of its blocks"
+            ) from None
+        except table_encoding.MissingValuesError as error:
+            raise ValueError(
+                f"{error.told}: fill them in or drop those rows first, or fit again on a table opened with "
+                'open_source(..., impute="mean")'
+            ) from None
+        return np.concatenate(blocks)
 
 
 def checked_matrix(

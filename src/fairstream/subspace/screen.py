@@ -7,7 +7,8 @@ its strongest column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from fairstream.data.schema import Schema
 from fairstream.errors import NoRoomError
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
-from fairstream.subspace.choices import Screen
+from fairstream.subspace.choices import Screen, is_count
 
 
 def standardised_gaps(moments: GroupMoments) -> FloatArray:
@@ -32,21 +33,23 @@ def standardised_gaps(moments: GroupMoments) -> FloatArray:
     held = covariance.diagonal()
     # What a sketch dropped has no place of its own: it is spread over all features.
     variances = held + max(moments.total_variance - float(held.sum()), 0.0) / moments.n_features
-    gaps = np.abs([moments.mean_gap(*pair) for pair in moments.comparisons()]).max(axis=0)
-    constant = variances <= 1e-12 * max(moments.total_variance / moments.n_features, np.finfo(float).tiny)
-    standardised: FloatArray = np.where(constant, 0.0, gaps / np.sqrt(np.where(constant, 1.0, variances)))
+    return largest_gaps([moments.mean_gap(*pair) for pair in moments.comparisons()], variances)
+
+
+def largest_gaps(gaps: Sequence[FloatArray], variances: FloatArray) -> FloatArray:
+    """Return the largest of the mean gaps of every feature in units of its deviation; 0 for a constant."""
+    constant = variances <= 1e-12 * max(float(variances.mean()), np.finfo(float).tiny)
+    largest = np.abs(gaps).max(axis=0)
+    standardised: FloatArray = np.where(constant, 0.0, largest / np.sqrt(np.where(constant, 1.0, variances)))
     return standardised
 
 
-def ranked_variables(moments: GroupMoments) -> list[tuple[str, slice, float]]:
+def ranked_variables(gaps: FloatArray, schema: Schema) -> list[tuple[str, slice, float]]:
     """Return every variable, its features and its standardised gap, the largest gap first.
 
     A variable is a column of the table that the rows came from; without one it is a feature.
     """
-    gaps = standardised_gaps(moments)
-    variables = moments.schema.variables() or {
-        f"feature {j}": slice(j, j + 1) for j in range(moments.n_features)
-    }
+    variables = schema.variables() or {f"feature {j}": slice(j, j + 1) for j in range(len(gaps))}
     ranked = [(name, columns, float(gaps[columns].max(initial=0.0))) for name, columns in variables.items()]
     return sorted(ranked, key=lambda variable: -variable[2])
 
@@ -70,24 +73,60 @@ def screened_features(moments: GroupMoments, screen: Screen) -> NDArray[np.intp]
     """
     if screen is None or screen == 0:
         return np.zeros(0, dtype=np.intp)
-    ranked = ranked_variables(moments)
+    return chosen_features(screen, standardised_gaps(moments), moments.schema)
+
+
+def chosen_features(screen: Screen, gaps: FloatArray, schema: Schema) -> NDArray[np.intp]:
+    """Return the features that `screen` leaves out, in ascending order, given the gap of every feature.
+
+    Examples
+    --------
+    >>> chosen_features(1, np.array([0.5, 2.0, 1.0]), Schema())
+    array([1])
+    """
+    ranked = ranked_variables(gaps, schema)
     if isinstance(screen, int | np.integer):
         chosen = [columns for _, columns, _ in ranked[: int(screen)]]
     elif isinstance(screen, float):
         chosen = [columns for _, columns, gap in ranked if gap > screen]
     else:
-        chosen = _named(moments, {name: columns for name, columns, _ in ranked}, screen)
-    every = np.arange(moments.n_features)
+        chosen = _slices_of(
+            schema.feature_names, {name: columns for name, columns, _ in ranked}, screen or ()
+        )
+    every = np.arange(len(gaps))
     features: NDArray[np.intp] = np.unique(
         np.concatenate([every[:0], *(every[columns] for columns in chosen)])
     )
-    if len(features) == moments.n_features:
-        raise NoRoomError(f"screen={screen!r} leaves out all {moments.n_features} features: ask for less")
+    if len(features) == len(gaps):
+        raise NoRoomError(f"screen={screen!r} leaves out all {len(gaps)} features: ask for less")
     return features
 
 
-def _named(moments: GroupMoments, variables: dict[str, slice], names: Sequence[str]) -> list[slice]:
-    return _slices_of(moments.feature_names, variables, names)
+@contextmanager
+def room_beside(
+    screen: Screen, n_screened: int, n_features: int, n_components: int | float | None
+) -> Iterator[None]:
+    """Let a `NoRoomError` raised within name `screen`, if that leaves out some of the features.
+
+    Examples
+    --------
+    >>> with room_beside(5, 5, 8, 3):  # doctest: +ELLIPSIS
+    ...     raise NoRoomError("n_components is 3, n_features is 3")
+    Traceback (most recent call last):
+    fairstream.errors.NoRoomError: screen=5 leaves 3 of 8 columns, too few for n_components=3 and the ...
+    """
+    try:
+        yield
+    except NoRoomError as error:
+        if not n_screened:
+            raise
+        counted = is_count(n_components, least=1)
+        wanted = f"n_components={n_components}" if counted else "any component"
+        raise NoRoomError(
+            f"screen={screen!r} leaves {n_features - n_screened:,} of {n_features:,} columns, too few for "
+            f"{wanted} and the unfair directions: screen fewer, or lower "
+            f"{'n_components or n_unfair' if counted else 'n_unfair'}"
+        ) from error
 
 
 def named_features(schema: Schema, names: Sequence[str]) -> NDArray[np.intp]:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from fairstream.data.small_groups import Counts, listed_groups, small_groups
-from fairstream.errors import FairstreamWarning
+from fairstream.errors import FairstreamWarning, NoRoomError
 from fairstream.linalg import FloatArray, fix_signs, lapack, orthonormalise, top_eigenpairs
 from fairstream.linalg.eigen import leading_outside
 from fairstream.linalg.symmetric import SymmetricOperator
@@ -91,7 +91,7 @@ def basis_for(moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs
         return fix_signs(orthonormalise(mean_columns))
     wanted = _directions_per_attribute(moments, choices)
     if choices.directions == "absolute":
-        pairs = gap_eigenpairs(moments, wanted) if eigenpairs is None else eigenpairs
+        pairs = _eigenpairs(moments, wanted) if eigenpairs is None else eigenpairs
         columns = _absolute_columns(moments, wanted, pairs)
     else:
         columns = _relative_columns(moments, wanted, mean_columns, choices.n_components)
@@ -120,7 +120,7 @@ def settled(moments: GroupMoments, choices: Choices) -> Choices:
     most = max(min(MOST_AUTO, room // len(pairs)), 0)
     variances, counts = _spectrum(moments), moments.group_counts
     found = dict.fromkeys(moments.groups, int(choices.constraint == "covariance"))
-    for (name, group), (values, _) in gap_eigenpairs(moments, dict.fromkeys(found, most)).items():
+    for (name, group), (values, _) in _eigenpairs(moments, dict.fromkeys(found, most)).items():
         inside = counts[name][group]
         floor = noise_floor(variances, inside, sum(counts[name].values()) - inside)
         found[name] = max(found[name], int((np.abs(values) > floor).sum()))
@@ -165,7 +165,7 @@ def _directions_per_attribute(moments: GroupMoments, choices: Choices) -> dict[s
     wanted = {attribute: choices.unfair_directions(attribute) for attribute in moments.groups}
     for name, m in wanted.items():
         if m >= d:
-            raise ValueError(
+            raise NoRoomError(
                 f"n_unfair={m!r} for {name!r} with n_features={d}: give a whole number from 0 to {d - 1}"
             )
     return wanted
@@ -233,6 +233,11 @@ def _length(vector: FloatArray) -> float:
 def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:
     """Return the leading eigenpairs of every second-moment gap, `wanted` per attribute, by absolute value."""
     moments.check_sound()
+    return _eigenpairs(moments, wanted)
+
+
+def _eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:
+    """Do the work of `gap_eigenpairs` for moments that are known to be sound."""
     return {
         pair: top_eigenpairs(moments.second_moment_gap(*pair), wanted[pair[0]], by="absolute")
         for pair in moments.comparisons()

@@ -18,11 +18,8 @@ otherwise.
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -33,7 +30,8 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.attackers import ATTACKERS, FAMILIES, Attacker
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.probes import CHANCE_AUC, one_thread
+from fairstream.auditing.measure.fitting import side_by_side
+from fairstream.auditing.measure.probes import CHANCE_AUC
 from fairstream.auditing.report import AttackCurve, AttackerResult, AttackResult, CurvePoint, Estimate
 
 FloatArray = NDArray[np.floating[Any]]
@@ -128,6 +126,7 @@ def attack(
         n_unknown_fit=n_unknown_fit,
         n_folds=len(folds),
         level=level,
+        by_group=_by_group(rounds, present, level),
     )
 
 
@@ -208,7 +207,8 @@ def _attack_folds(
     def smaller(choice: _Choice, fold: _Fold, n_rows: int) -> FloatArray:
         return _blend(refit(choice.chosen[family], fold, n_rows) for family in choice.members)
 
-    tried = iter(_run([(try_out, attacker, trial) for attacker in candidates for trial in trials], counter))
+    trying = [(try_out, attacker, trial) for attacker in candidates for trial in trials]
+    tried = iter(side_by_side(trying, counter.one_more))
     scores: list[dict[Attacker, list[FloatArray]]] = [{} for _ in folds]
     for attacker in candidates:
         for trial in trials:
@@ -223,7 +223,7 @@ def _attack_folds(
     for fold, choice, of_fold in zip(folds, choices, sizes, strict=True):
         jobs += [(refit, choice.chosen[family], fold, len(fold.rows)) for family in choice.ranked]
         jobs += [(smaller, choice, fold, size) for size in of_fold[-2::-1]]
-    done = iter(_run(jobs, counter))
+    done = iter(side_by_side(jobs, counter.one_more))
     return [
         _Round(
             chosen={family: choice.chosen[family] for family in families},
@@ -287,27 +287,6 @@ class _Counter:
             self._tick(self._done, self._total)
 
 
-def _run(jobs: Sequence[tuple[Any, ...]], counter: _Counter) -> list[Any]:
-    """Run fits side by side, each on one thread: the results do not depend on the number of threads."""
-    # Warning filters and BLAS limits belong to the whole process: they are set here, outside the threads.
-    # scikit-learn's forests reset the filters while they work, so what still comes is recorded and dropped.
-    with warnings.catch_warnings(record=True), one_thread():
-        warnings.simplefilter("ignore")
-        pool = ThreadPoolExecutor(_processors())
-        try:
-            futures = [pool.submit(function, *arguments) for function, *arguments in jobs]
-            for future in as_completed(futures):
-                future.result()
-                counter.one_more()
-        finally:
-            pool.shutdown(cancel_futures=True)
-    return [future.result() for future in futures]
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _blend(scores: Iterable[FloatArray]) -> FloatArray:
     blended: FloatArray = np.mean(list(scores), axis=0)
     return blended
@@ -321,7 +300,7 @@ def folds_needed(n_rows: int, most_rows: int | None) -> int:
     """Return the smallest number of folds that leaves an attacker as many rows as it may have."""
     if most_rows is None:
         return N_FOLDS
-    return next((n for n in range(2, N_FOLDS) if n_rows - n_rows // n - 1 >= most_rows), N_FOLDS)
+    return next((n for n in range(2, N_FOLDS) if n_rows - n_rows // n >= most_rows), N_FOLDS)
 
 
 def _trials(folds: Sequence[_Fold], codes: Codes, seed: int) -> list[_Trial]:
@@ -385,6 +364,18 @@ def _summary(
     parts = [auc_influence(s, c) for s, c in zip(scores, codes, strict=True)]
     value, error = float(np.mean([auc for auc, _ in parts])), standard_error([part for _, part in parts])
     return AttackerResult(name, setting, n_rows, interval(value, error, level), error, validation)
+
+
+def _by_group(rounds: Sequence[tuple[_Round, Codes]], present: Codes, level: float) -> dict[str, Estimate]:
+    """Return the AUC of each group against the rest by its code, nothing for two groups."""
+    if len(present) == 2:
+        return {}
+    found = {}
+    for group, code in enumerate(present):
+        parts = [auc_influence(o.strongest[:, group], (c == group).astype(np.intp)) for o, c in rounds]
+        error = standard_error([influence for _, influence in parts])
+        found[str(code)] = interval(float(np.mean([auc for auc, _ in parts])), error, level)
+    return found
 
 
 def _family_result(family: str, rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackerResult:

@@ -19,7 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from fairstream.auditing.measure.probes import PROBES, equal_batches, one_thread
+from fairstream.auditing.measure.fitting import one_thread
+from fairstream.auditing.measure.probes import PROBES, equal_batches
 
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.integer[Any]]

@@ -52,6 +52,24 @@ def auc_influence(scores: FloatArray, codes: Codes) -> tuple[float, FloatArray]:
     return total, influence
 
 
+def auc_with_variance(scores: FloatArray, codes: Codes) -> tuple[float, float]:
+    """Return the AUC as in `auc_influence`, and its variance by DeLong's method.
+
+    Examples
+    --------
+    >>> auc_with_variance(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))[0]
+    0.75
+    """
+    auc, influence = auc_influence(scores, codes)
+    return auc, _variance(influence)
+
+
+def _variance(influence: FloatArray) -> float:
+    n = len(influence)
+    # Perfect separation has no visible variance; assume at least that of one misranked pair.
+    return max(float(influence @ influence) * n / (n - 1), 1 / (4 * n**2))
+
+
 def standard_error(influences: Sequence[FloatArray]) -> float:
     """Return the standard error of a mean over folds, each given by its rows' influences.
 
@@ -65,11 +83,19 @@ def standard_error(influences: Sequence[FloatArray]) -> float:
     0.5164
     """
     n_folds = len(influences)
-    variances = [float(fold @ fold) * len(fold) / (len(fold) - 1) for fold in influences]
-    # Perfect separation has no visible variance; one wrong pair in all would be the smallest one.
-    floors = [1 / (4 * len(fold) ** 2) for fold in influences]
     inflation = 1 + n_folds / (n_folds - 1) if n_folds > 1 else 1.0
-    return float(np.sqrt(inflation * np.mean(np.maximum(variances, floors)) / n_folds))
+    return float(np.sqrt(inflation * np.mean([_variance(fold) for fold in influences]) / n_folds))
+
+
+def error_of(found: Estimate, level: float) -> float:
+    """Return the standard error behind an interval; it may be cut at 0 or 1, so the longer side tells.
+
+    Examples
+    --------
+    >>> round(error_of(interval(0.95, 0.05, 0.95), 0.95), 3)
+    0.05
+    """
+    return max(found.value - found.low, found.high - found.value) / float(ndtri(0.5 + level / 2))
 
 
 def interval(value: float, deviation: float, level: float, *, lowest: float = 0.0) -> Estimate:

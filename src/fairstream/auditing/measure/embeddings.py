@@ -98,7 +98,7 @@ def embedded_rows(
         if block.target is not None:
             target.append(np.asarray(block.target))
     return EmbeddedRows(
-        np.concatenate(Z),
+        Z[0] if len(Z) == 1 else np.concatenate(Z),
         {name: np.concatenate(parts) for name, parts in codes.items()},
         np.concatenate(target) if len(target) == len(Z) else None,
     )

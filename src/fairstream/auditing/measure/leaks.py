@@ -84,7 +84,7 @@ def attacked(
     codes, fit_codes = _learnable(attribute, rows, setting)
     if codes is None:
         return None
-    return attack(
+    found = attack(
         scored.Z,
         codes,
         fit=None if fit is None else (fit.Z, fit_codes),
@@ -94,6 +94,8 @@ def attacked(
         seed=setting.options["random_state"],
         progress=progress,
     )
+    names = setting.names(attribute)
+    return replace(found, by_group={names[int(code)]: auc for code, auc in found.by_group.items()})
 
 
 def _learnable(
@@ -151,7 +153,8 @@ def _verdict(found: AttackResult | None, limit: float, seen: bool, tried: Sequen
     if answer.answer == HOLDS and seen:
         # On its own rows a constraint hides more than it does on others.
         sentence = (
-            "Cannot tell: the audited rows are rows of the fit. Audit rows that the model has not seen."
+            "Cannot tell: too many of the audited rows are, or may be, rows of the fit. Audit rows that the "
+            "model has not seen."
         )
         return replace(answer, answer=CANNOT_TELL, sentence=sentence)
     missing = [family for family in FAMILIES if family not in tried]

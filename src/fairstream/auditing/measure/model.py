@@ -13,8 +13,8 @@ from fairstream.auditing.measure import views
 from fairstream.auditing.measure.attack import LEAST_ROWS, Progress
 from fairstream.auditing.measure.embeddings import EmbeddedRows, embedded_rows
 from fairstream.auditing.measure.floors import floors
-from fairstream.auditing.measure.leaks import GUESSING, leak_result, raw_control, worst
-from fairstream.auditing.measure.setting import Setting
+from fairstream.auditing.measure.leaks import GUESSING, MMD_ROWS, leak_result, raw_control, worst
+from fairstream.auditing.measure.setting import Setting, spread_rows
 from fairstream.auditing.measure.task import TargetScores, decision_view, target_scores
 from fairstream.auditing.measure.variance import KeptVariance
 from fairstream.auditing.measure.words import removed_in_words
@@ -131,8 +131,10 @@ def model_report(
             intersections=[c for c in setting.options["intersections"] if setting.kept.keys() >= {*c}],
             min_group_size=setting.options["min_group_size"],
             level=setting.options["level"],
+            target=setting.target_name,
         ),
         seen_share=setting.seen.get(subject.name),
+        twin_share=setting.twin_share(subject.name),
         answer=worst(
             [leak.verdict for leak in leaks], all_audited=len(setting.kept) == len(setting.group_numbers)
         ),
@@ -198,7 +200,7 @@ def _as_they_are(sample: Block) -> Any:
 def paper_bandwidth(control: Subject, setting: Setting) -> float:
     """Return the paper's bandwidth: the median squared distance of training rows under plain PCA."""
     rows = setting.survey.sample if setting.train is None else setting.train
-    return median_squared_distance(control.embed(rows.X))
+    return median_squared_distance(control.embed_block(rows.take(spread_rows(rows.n_rows, MMD_ROWS))))
 
 
 def sampled_codes(sample: Block, attribute: str, labels: tuple[Hashable, ...]) -> NDArray[np.intp]:

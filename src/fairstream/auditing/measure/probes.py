@@ -11,15 +11,13 @@ the interval errs on the wide side.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
@@ -29,9 +27,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC
-from threadpoolctl import ThreadpoolController
 
-from fairstream.auditing.measure.auc import auc_influence
+from fairstream.auditing.measure.auc import auc_with_variance, interval
+from fairstream.auditing.measure.fitting import one_thread
 from fairstream.auditing.report import Estimate
 
 FloatArray = NDArray[np.floating[Any]]
@@ -135,26 +133,14 @@ def probe(
     accuracy, accuracy_sd = _balanced_accuracy(codes, predicted, n_groups, inflation)
     return ProbeResult(
         probe=kind,
-        auc=_interval(auc_mean, auc_sd, level),
-        balanced_accuracy=_interval(accuracy, accuracy_sd, level),
+        auc=interval(auc_mean, auc_sd, level),
+        balanced_accuracy=interval(accuracy, accuracy_sd, level),
         chance=1 / n_groups,
         base_rate=float(np.bincount(codes).max() / codes.size),
         p_value=float(ndtr((CHANCE_AUC - auc_mean) / auc_sd)),
         n_rows=int(codes.size),
         n_folds=n_folds,
     )
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep small fits on one thread: on a busy machine more threads would mostly wait for each other."""
-    with _controller().limit(limits=1):
-        yield
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
 
 
 def run_probes(
@@ -176,28 +162,6 @@ def run_probes(
     ['linear', 'quadratic']
     """
     return tuple(probe(Z, groups, kind, **options) for kind in (PROBES if kinds is None else kinds))
-
-
-def auc_with_variance(scores: FloatArray, codes: NDArray[np.intp]) -> tuple[float, float]:
-    """Return the AUC, one-versus-rest and averaged over groups, and its variance by DeLong's method.
-
-    Parameters
-    ----------
-    scores : array of shape (n,) for two groups, (n, g) otherwise
-        Larger means group 1, or the column's group.
-    codes : array of shape (n,)
-        The true groups.
-
-    Examples
-    --------
-    >>> auc_with_variance(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))[0]
-    0.75
-    """
-    total, influence = auc_influence(scores, codes)
-    variance = float(influence @ influence) * len(codes) / (len(codes) - 1)
-    # Perfect separation has no visible variance; assume at least that of one misranked pair.
-    smallest = 1 / (4 * len(codes) ** 2)
-    return total, max(variance, smallest)
 
 
 def _fit_and_score(
@@ -227,11 +191,6 @@ def _balanced_accuracy(
     smoothed = (right + 1) / (counts + 2)
     variance = np.sum(smoothed * (1 - smoothed) / counts) / n_groups**2
     return float(np.mean(right / counts)), float(np.sqrt(inflation * variance))
-
-
-def _interval(value: float, deviation: float, level: float) -> Estimate:
-    reach = float(ndtri(0.5 + level / 2)) * deviation
-    return Estimate(value, max(value - reach, 0.0), min(value + reach, 1.0))
 
 
 def _known_rows(Z: ArrayLike, groups: ArrayLike) -> tuple[FloatArray, NDArray[np.intp]]:

@@ -22,7 +22,7 @@ from sklearn.model_selection import StratifiedKFold
 from fairstream.auditing.measure.attack import folds_needed
 from fairstream.auditing.measure.attackers import FOREST
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.probes import one_thread
+from fairstream.auditing.measure.fitting import one_thread
 from fairstream.auditing.report import Estimate, RoundingLeak
 
 FloatArray = NDArray[np.floating[Any]]

@@ -15,7 +15,7 @@ from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import Survey
 from fairstream.data.blocks import Block
 
-SEEN_SHARE = 0.05  # of the audited rows; a few rows of a table may be equal by chance
+SEEN_SHARE = 0.05  # of the audited rows, beyond their twins: fewer rows of the fit change no number much
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Setting:
 
     `survey` covers the rows that are not left out, `group_numbers` and `n_left_out` cover all rows;
     `own_rows` names the models that were fitted on these very rows, `seen` tells for each model which share
-    of the rows equals rows of its fit.
+    of the rows equals rows of its fit, `twins` which share of unseen rows would, and which share is reused.
     """
 
     survey: Survey
@@ -33,11 +33,13 @@ class Setting:
     embedded: EmbeddingMoments
     train: Block | None
     seen: Mapping[str, Estimate | None]
+    twins: Mapping[str, tuple[Estimate, Estimate] | None]
     options: dict[str, Any]
     own_rows: frozenset[str]
     group_numbers: dict[str, int]
     n_left_out: int
     train_is_audited: bool
+    target_name: str | None = None
 
     @property
     def left_out_below(self) -> int:
@@ -51,9 +53,35 @@ class Setting:
         return sum(count for labels, count in self.survey.combinations.items() if labels[place] is None)
 
     def has_seen(self, model: str) -> bool:
-        """Whether a model was fitted on these rows, or on a share of them that matters."""
+        """Whether a model was fitted on these rows, or probably on a share of them that matters."""
+        return model in self.own_rows or (self._many_equal(model) and not self._explained(model))
+
+    def has_twins(self, model: str) -> bool:
+        """Whether many of the rows equal rows of a model's fit, but no more than chance explains."""
+        return self._many_equal(model) and not self.has_seen(model)
+
+    def _explained(self, model: str) -> bool:
+        """Whether chance explains the rows that equal rows of the fit; if in doubt, it does not."""
+        found, share = self.twins.get(model), self.seen.get(model)
+        if found is None or share is None:
+            return False
+        twins, reused = found
+        likely = (reused.low + reused.value) / 2  # one deviation below the estimate, not two: it is doubtful
+        return likely <= SEEN_SHARE and twins.high >= share.low
+
+    def reused_share(self, model: str) -> Estimate | None:
+        """Return the share of the rows that are rows of a model's fit, None if it is not known."""
+        found = self.twins.get(model)
+        return None if found is None else found[1]
+
+    def twin_share(self, model: str) -> Estimate | None:
+        """Return the share of unseen rows that would equal rows of a model's fit, None if it is not known."""
+        found = self.twins.get(model)
+        return None if found is None else found[0]
+
+    def _many_equal(self, model: str) -> bool:
         share = self.seen.get(model)
-        return model in self.own_rows or (share is not None and share.low > SEEN_SHARE)
+        return share is not None and share.low > SEEN_SHARE
 
     def feature_names(self, subject: Subject) -> tuple[str, ...] | None:
         """Return the data's feature names, or those that the model remembers."""
@@ -102,9 +130,9 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
         if subject.name in setting.own_rows
     ]
     lines += [
-        f"About {share.value:.0%} of the audited rows equal rows that {subject.name} was fitted on "
-        f"({share.low:.0%} to {share.high:.0%}). A model hides more of the rows it was fitted on than of "
-        "others: audit unseen rows instead."
+        f"About {share.value:.0%} of the audited rows are equal in all features to rows that {subject.name} "
+        f"was fitted on ({share.low:.0%} to {share.high:.0%}){_beyond(setting.twin_share(subject.name))}. A "
+        "model hides more of the rows it was fitted on than of others: audit unseen rows instead."
         for subject in subjects
         if subject.name not in setting.own_rows
         and (share := setting.seen.get(subject.name)) is not None
@@ -133,6 +161,7 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
             )
     if found.sample.n_rows < min(setting.options["sample_rows"], found.moments.n_rows):
         lines.append(f"The rows are so wide that the sample has only {found.sample.n_rows:,} of them.")
+    lines += [_twin_line(subject.name, setting) for subject in subjects if setting.has_twins(subject.name)]
     if found.moments.lost_energy > 0:
         lines.append(
             f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
@@ -144,6 +173,24 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
             "labels they lack, are so rare that subtracting the other numbers would show theirs."
         )
     return tuple(lines)
+
+
+def _beyond(twins: Estimate | None) -> str:
+    return "" if twins is None else f", where unseen rows would be in about {twins.value:.0%} of the cases"
+
+
+def _twin_line(model: str, setting: Setting) -> str:
+    share, twins, reused = setting.seen[model], setting.twin_share(model), setting.reused_share(model)
+    assert share is not None
+    assert twins is not None
+    assert reused is not None
+    return (
+        f"Note: about {share.value:.0%} of the audited rows are equal in all features to rows that {model} "
+        f"was fitted on, as many as chance explains ({twins.low:.0%} to {twins.high:.0%} of unseen rows): "
+        "twins, people with the same values. They do not stand against a verdict; an attacker who knows the "
+        "people of the fit knows their twins too. Values cannot tell whether some are the same people: up to "
+        f"{reused.high:.0%} of the rows may be."
+    )
 
 
 def _unknown_line(attribute: str, setting: Setting) -> str:

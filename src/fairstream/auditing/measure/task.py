@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
 from fairstream.auditing.measure.decisions import decisions
-from fairstream.auditing.measure.probes import one_thread
+from fairstream.auditing.measure.fitting import one_thread
 from fairstream.auditing.report import DecisionView, TaskScore
 
 FloatArray = NDArray[np.floating[Any]]
@@ -104,10 +104,11 @@ def decision_view(
     intersections: Iterable[Sequence[str]] = (),
     min_group_size: int = 20,
     level: float = 0.95,
+    target: str | None = None,
 ) -> DecisionView | None:
     """Return the decisions that follow from the scores by group, None unless the target has two values.
 
-    The larger value of the target counts as selected.
+    The larger value of the target counts as selected; `target` is its name.
     """
     if len(found.values) != 2:
         return None
@@ -128,6 +129,7 @@ def decision_view(
         protocol=found.score.protocol,
         n_rows=len(found.truth),
         by_attribute=by_attribute,
+        target=target,
     )
 
 

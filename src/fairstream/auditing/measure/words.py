@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS, HOLDS
-from fairstream.auditing.report import AttackResult, Estimate, LeakResult, ModelReport
+from fairstream.auditing.report import AttackResult, Estimate, LeakResult, ModelReport, Verdict
 from fairstream.auditing.subjects import Subject
 
 MOST_NAMED = 3
@@ -85,7 +85,7 @@ def headline(models: Sequence[ModelReport], limit: float | None) -> str:
     said: list[str] = []
     for model in judged:
         said += _beside_pca(model, _control_of(models, model), judged[1:] if model is judged[0] else ())
-        said.append(_leaks(model) if limit is None else _verdicts(model, limit))
+        said.append(_leaks(model) if limit is None else _verdicts(model, _control_of(models, model), limit))
     return " ".join(filter(None, said))
 
 
@@ -121,7 +121,10 @@ def _beside_pca(
         if how == UNCLEAR and not leak.detected:
             continue  # nothing to hide: plain PCA does not give it away either
         overlap = "; the intervals overlap" if how == UNCLEAR else ""
-        told = f"{_opening(model.name)} hides {leak.attribute} {how} than plain PCA does"
+        hides = f"hides {leak.attribute} {how}"
+        if how == UNCLEAR:
+            hides = f"does not hide {leak.attribute} clearly better"
+        told = f"{_opening(model.name)} {hides} than plain PCA does"
         told += f" (AUC {ours.value:.3f} against {pca.value:.3f}{overlap})"
         beaten = [
             f"than {other.name} ({attack.strongest.auc.value:.3f})"
@@ -152,13 +155,25 @@ def _label(name: str) -> str:
     return name[:1].upper() + name[1:] if is_phrase else name
 
 
-def _verdicts(model: ModelReport, limit: float) -> str:
+def _verdicts(model: ModelReport, control: ModelReport | None, limit: float) -> str:
     parts = []
+    answers = {} if control is None else {leak.attribute: leak.verdict for leak in control.leaks}
     for answer in (FAILS, CANNOT_TELL, HOLDS):
-        names = [leak.attribute for leak in model.leaks if leak.verdict and leak.verdict.answer == answer]
+        names = [
+            leak.attribute + (_of_pca(answers.get(leak.attribute)) if answer == HOLDS else "")
+            for leak in model.leaks
+            if leak.verdict and leak.verdict.answer == answer
+        ]
         if names:
             parts.append(f"{VERBS[answer]} for {_listed(names)}")
     return f"{_label(model.name)}: the limit of {limit:.3g} {_listed(parts)}." if parts else ""
+
+
+def _of_pca(found: Verdict | None) -> str:
+    """Say of a limit that holds if it would without hiding anything."""
+    if found is None or found.answer == FAILS:
+        return ""
+    return " (for plain PCA too)" if found.answer == HOLDS else " (whether for plain PCA too cannot be told)"
 
 
 def _leaks(model: ModelReport) -> str:

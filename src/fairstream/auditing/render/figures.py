@@ -26,6 +26,7 @@ from fairstream.auditing.report import EmbeddingMap, Estimate, GroupCloud
 
 RADIUS = 5.0
 N_COLOURS = 6
+NEAR = 40.0  # what is not so far to the side may touch a word
 DRAWN_CELLS = 2  # groups up to which single cells are drawn; discs of more hide each other
 
 
@@ -63,11 +64,21 @@ def curve_figure(
         Label((left + right) / 2, height - 10, "rows the attacker was fitted on (logarithmic)", "axis"),
         Label(4, 14, "AUC of the strongest attacker", "axis", "start"),
     ]
-    middle = x(math.log(sizes[0]) / 2 + math.log(sizes[min(1, len(sizes) - 1)]) / 2)  # between the intervals
-    drawing.labels.append(Label(middle, y(0.5) + 13, "guessing", "tick"))
+    between = [
+        (x(math.log(a[0]) / 2 + math.log(b[0]) / 2), (y(a[1].value) + y(b[1].value)) / 2)
+        for _, points in curves
+        for a, b in zip(points, points[1:] or points, strict=False)
+    ]
+    first = min(between)[0]
+    drawing.labels.append(Label(first, y(0.5) + 13, "guessing", "tick"))
     if limit is not None:
         drawing.lines.append(((left, y(limit), right, y(limit)), "limit"))
-        drawing.labels.append(Label(middle, y(limit) - 5, f"limit {limit:g}", "limit-label"))
+        # Between the intervals of two sizes, where the nearest curve is farthest.
+        clear = max(
+            sorted({a for a, _ in between}),
+            key=lambda place: min(abs(b - y(limit) + 9) for a, b in between if abs(a - place) < NEAR),
+        )
+        drawing.labels.append(Label(clear, y(limit) - 5, f"limit {limit:g}", "limit-label"))
     ends = []
     for number, (series, points) in enumerate(curves):
         aside = (number - (len(curves) - 1) / 2) * (2.0 if narrow else 3.5)

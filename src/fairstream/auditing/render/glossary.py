@@ -71,7 +71,8 @@ GLOSSARY = {
     ),
     "verdict": (
         "“Holds” if, with the stated confidence, the AUC is at most the limit; “does not hold” if it is "
-        "above; “cannot tell” if the audited rows do not decide."
+        "above; “cannot tell” if the audited rows do not decide. Its bounds look at one side each, so they "
+        "lie a little inside the interval."
     ),
 }
 

@@ -28,6 +28,7 @@ N_WEIGHTS = 6
 FEW = 4  # if there are more models, sentences call them by their letters
 HEADLINED = 2  # if there are more, the headline counts them
 OPEN_ROWS = 24  # tables with more rows are folded away until someone asks for them
+VERDICTS = "The verdicts"
 SIGN_OFF = ("Name", "Role", "Date", "Signature")
 
 
@@ -71,7 +72,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Answer:
-    """The verdict on one attribute: the worst answer, and who gets which (or the reason, for one model)."""
+    """The verdict on one attribute: the worst answer, and who gets which, or the reasons if they are few."""
 
     attribute: str
     answer: str
@@ -105,7 +106,7 @@ def first_screen(report: Report) -> FirstScreen:
         limit=f"{limit} {summary.MEASURE}",
         answers=[*_answers(report, looks(report))],
         overview=tables.overview_table(report, looks(report)),
-        caveat=summary.CAVEAT,
+        caveat=summary.caveat(report),
     )
 
 
@@ -156,8 +157,10 @@ def _headline(report: Report, looks: Looks) -> str:
             elif n_better == 0:
                 told = f"None of the {len(found)} embeddings hides {name} clearly better than plain PCA does"
             else:
-                many = f"{len(found) - n_better} of {len(found)} embeddings"
-                told = f"{many} hide {name} not clearly better than plain PCA does"
+                n_others = len(found) - n_better
+                do = "does" if n_others == 1 else "do"
+                told = f"{n_others} of {len(found)} embeddings {do} not hide {name} clearly better"
+                told += " than plain PCA does"
             told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}."
             said.append((n_better - len(found), told))
     return " ".join(told for _, told in sorted(said, key=lambda one: one[0]))
@@ -182,14 +185,16 @@ def _answers(report: Report, looks: Looks) -> Iterator[Answer]:
         if len(found) == 1:
             yield Answer(raw.attribute, worst, worst, [found[0][1].sentence])
         elif len(by_answer) == 1:
+            told = f"{worst} for {'every' if worst == 'holds' else 'any'} embedding"
+            why = [f"{look.called}: {verdict.sentence}" for look, verdict in found]
             yield Answer(
-                raw.attribute, worst, f"{worst} for {'every' if worst == 'holds' else 'any'} embedding", []
+                raw.attribute, worst, told, why if len(found) <= HEADLINED else [f"Why: see “{VERDICTS}”."]
             )
         elif len(found) <= HEADLINED:
             # Each its own, in the order they were given: the first one is the one that is judged.
             for look, verdict in found:
-                why = [verdict.sentence] if verdict.answer == "cannot tell" else []
-                yield Answer(raw.attribute, verdict.answer, f"{verdict.answer} for {look.called}", why)
+                told = f"{verdict.answer} for {look.called}"
+                yield Answer(raw.attribute, verdict.answer, told, [verdict.sentence])
         else:
             says = [f"{summary.sentence(answer)}: {', '.join(named)}." for answer, named in by_answer.items()]
             told = f"{worst} for {len(by_answer[worst])} of {len(found)} embeddings"
@@ -210,7 +215,9 @@ def _attack(report: Report, looks: Looks) -> Iterator[Part]:
         says=[
             "Each attacker learns to tell the group from the embedding, and is scored on rows that it has "
             "not seen. An attacker with few rows understates what leaks, so the strongest one is shown for "
-            f"several numbers of rows. Bars and small figures are {level:.0%} intervals."
+            f"several numbers of rows. Bars and small figures are {level:.0%} intervals. The strongest "
+            "attacker was chosen on other rows, before it was scored: single attackers in the table may "
+            "show a higher AUC by luck."
         ]
     )
     for attribute, found in attacked:
@@ -242,7 +249,7 @@ def _attack(report: Report, looks: Looks) -> Iterator[Part]:
         yield Part("Leaks through rounding", [told], table=rounding, folded=not leaks)
     verdicts = tables.verdict_table(report)
     if verdicts.rows:
-        yield Part("The verdicts", table=verdicts, folded=True)
+        yield Part(VERDICTS, table=verdicts, folded=True)
 
 
 def _frontier(report: Report, looks: Looks) -> Iterator[Part]:

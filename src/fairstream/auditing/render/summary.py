@@ -18,11 +18,8 @@ from fairstream.auditing.report import (
 )
 
 # What the method can promise and what it cannot; shown with every report.
-CAVEAT = (
-    "An embedding in which the groups' averages and spreads agree does not make the groups identical: a "
-    "flexible attacker can still tell them apart by what averages and spreads do not show. That these "
-    "attackers fail is no proof that every attacker fails."
-)
+NO_PROOF = "That these attackers fail is no proof that every attacker fails."
+CONSTRAINED = {"mean": "averages", "covariance": "spreads", "all": "averages and spreads"}
 NO_LIMIT = "No limit was stated for this audit, so it gives no verdict."
 SCALE = "0.5 is pure guessing, 1 is certainty"
 MEASURE = f"AUC: the share of pairs of different groups that an attacker ranks the right way round; {SCALE}."
@@ -44,12 +41,33 @@ def summarise(report: Report) -> tuple[str, ...]:
     for model in report.models:
         if model.role == "model":
             sentences += [f"{sentence(model.name)}: {plain(finding)}" for finding in findings(report, model)]
-    return (*sentences, CAVEAT)
+    return (*sentences, caveat(report))
+
+
+def caveat(report: Report) -> str:
+    """Say what the method cannot promise, by what the models were made to do."""
+    told = {
+        CONSTRAINED[str(model.parameters["constraint"])]
+        for model in report.models
+        if model.role == "model" and model.parameters.get("constraint") in CONSTRAINED
+    }
+    if not told:
+        return NO_PROOF
+    agree = told.pop() if len(told) == 1 else "averages or spreads"
+    return (
+        f"An embedding in which the groups' {agree} agree does not make the groups identical: a flexible "
+        f"attacker can still tell them apart by what {agree} do not show. {NO_PROOF}"
+    )
 
 
 def findings(report: Report, model: ModelReport) -> list[str]:
-    """Say of one model what leaks, then what it cost."""
-    said = [_leak_sentence(report, model, leak) for leak in model.leaks if leak.attack is not None]
+    """Say of one model what leaks, why the limit holds or not, then what it cost."""
+    said = []
+    for leak in model.leaks:
+        if leak.attack is not None:
+            said.append(_leak_sentence(report, model, leak))
+        if leak.verdict is not None:
+            said.append(f"{shown(leak.attribute)}: {leak.verdict.sentence}")
     return [*said, *costs(model)]
 
 
@@ -128,9 +146,12 @@ def four_fifths(decided: AttributeDecisions) -> str:
 
 def decision_rule(view: DecisionView) -> str:
     """Say what a decision is here."""
+    outcome = f"{shown(view.target or 'the target')} = {shown(view.positive)}"
     return (
-        f"{sentence(view.classifier)} scores each row for {shown(view.positive)}, and a row is selected if "
-        f"its score is at least {view.threshold:g} ({view.n_rows:,} rows; {view.protocol})."
+        f"{sentence(view.classifier)} give each row a score for {outcome}. A row counts as selected if its "
+        f"score is at least {view.threshold:g}, so selected means predicted to have {outcome} "
+        f"({view.n_rows:,} rows; {view.protocol}). A ratio below four fifths is a disadvantage only if being "
+        "selected is an advantage: if it is a harm, those selected most often have the disadvantage."
     )
 
 

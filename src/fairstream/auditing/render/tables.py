@@ -126,9 +126,9 @@ def rounding_table(report: Report) -> Table:
     header = (
         "embedding",
         "attribute",
-        "AUC",
-        "AUC after noise",
-        "drop",
+        "forest's AUC",
+        "after noise",
+        "change",
         "reading",
         "features with tiny weights",
     )
@@ -143,7 +143,7 @@ def rounding_table(report: Report) -> Table:
         for leak in model.leaks
         if (found := leak.rounding) is not None
     ]  # fmt: skip
-    return Table("The same attack after noise in the last digits", header, rows, 2, (5, 6))
+    return Table("A forest's attack before and after noise in the last digits", header, rows, 2, (5, 6))
 
 
 def frontier_table(attribute: str, spots: Sequence[tuple[str, Estimate, float, bool]]) -> Table:
@@ -335,11 +335,14 @@ def reproduce_table(report: Report) -> Table:
         fitted = "" if model.fitted_rows is None else f", fitted on {model.fitted_rows:,} rows"
         settings = ", ".join(f"{name}={_value(value)}" for name, value in model.parameters.items())
         rows.append((f"{clipped(model.name, 60)}: model", f"{model.kind}({settings}){fitted}"))
-        rows.append((f"{clipped(model.name, 60)}: digest (SHA-256)", model.digest))
+        rows.append((f"{clipped(model.name, 60)}: model digest (SHA-256)", model.digest))
         if model.seen_share is not None:
             seen = model.seen_share
             told = f"about {seen.value:.1%} ({seen.low:.1%} to {seen.high:.1%}) of the audited rows"
-            rows.append((f"{clipped(model.name, 60)}: rows of the fit", told))
+            if (twins := model.twin_share) is not None:
+                told += f"; of unseen rows, about {twins.value:.1%} ({twins.low:.1%} to {twins.high:.1%})"
+            told += ". Clearly more than 5 % beyond the twins of unseen rows would be warned of"
+            rows.append((f"{clipped(model.name, 60)}: equal in all features to rows of the fit", told))
     return Table("The audit and its inputs", ("what", "value"), rows, 1, (1,))
 
 

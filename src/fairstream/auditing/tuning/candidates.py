@@ -17,8 +17,10 @@ class Candidate:
     """One setting that was tried, judged on rows it was not fitted on.
 
     `variance` is the share of X's variance that a linear map recovers from the embedding, so dither counts
-    as loss. `leak` is the largest AUC of an attacker over the attributes, `leak_bound` its upper bound,
-    corrected for the number of settings. `target` is the AUC of the target, None without one.
+    as loss; variance that a handful of rows carry counts less, because new rows do not have it. `leak` is the
+    largest AUC of an attacker over the attributes, and over the groups of an attribute if there are more than
+    two; `leak_bound` is its upper bound, corrected for the number of settings. `target` is the AUC of the
+    target, None without one.
     """
 
     n_components: int
@@ -114,5 +116,7 @@ class Tuned:
             f"Chosen: {won.in_words()}. It keeps {kept:.0%} of plain PCA's variance; on the rows that judged "
             f"{len(self.candidates)} candidates the attackers read the groups at AUC {won.leak:.3f}."
         ]
+        if won.target is not None:
+            lines.append(f"The target is predicted from it at AUC {won.target:.3f}.")
         lines += [f"{name}: {found.sentence}" for name, found in self.verdicts.items()]
         return tuple(lines)

@@ -9,7 +9,8 @@ their groups: a rare value that only some parts have would otherwise take a comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,12 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.auditing.measure.attack import LEAST_ROWS
 from fairstream.auditing.rows import open_rows
 from fairstream.data.blocks import Block
 from fairstream.data.fingerprints import scrambled
 from fairstream.data.groups import UNKNOWN, GroupColumn, Groups
 from fairstream.data.schema import Schema
+from fairstream.data.small_groups import listed_groups
 from fairstream.data.targets import TargetNumbers
+from fairstream.errors import FairstreamWarning
 from fairstream.estimators.learner import working_dtype
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.moments import GroupMoments
@@ -30,18 +34,20 @@ from fairstream.moments.sample import RowSample, SampledRows
 
 PARTS: Mapping[str, float] = {"fit": 0.65, "judge": 0.2, "confirm": 0.15}
 _SPLIT_KEY = 0x7E57
+_MANY_CATEGORIES = 50
 
 
 @dataclass(frozen=True)
 class Division:
-    """Moments of the rows to fit on, and the three parts of the rows.
-
-    `is_complete` says whether the parts hold every row there is, so that an attacker cannot have more.
-    """
+    """Moments of the rows to fit on, and the three parts of the rows."""
 
     moments: GroupMoments
     parts: Mapping[str, SampledRows]
-    is_complete: bool
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the data, sampled or not: an attacker may have them all."""
+        return int(self.moments.n_rows)
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
@@ -67,14 +73,55 @@ class Division:
         """Return the same rows with equal ones apart, each of weight 1, instead of once with their number."""
         return replace(self, parts={name: _one_by_one(part) for name, part in self.parts.items()})
 
+    def judged_groups(self, attribute: str) -> tuple[Hashable, ...]:
+        """Return the groups that are not too small to be judged, as `codes` numbers them."""
+        thin = self.thin_groups.get(attribute, {})
+        return tuple(label for label in self.moments.groups[attribute] if label not in thin)
+
     def codes(self, attribute: str) -> dict[str, NDArray[np.intp]]:
-        """Return the group of every row by part, as indices into the moments' labels, -1 if unknown."""
-        labels = self.moments.groups[attribute]
+        """Return the group of every row by part, numbered from 0; -1 if unknown or too small to be judged."""
+        numbers = {label: number for number, label in enumerate(self.judged_groups(attribute))}
         shared = {}
         for name, rows in self.parts.items():
-            table = np.array([labels.index(label) for label in rows.labels[attribute]] + [-1], dtype=np.intp)
+            table = np.array([numbers.get(label, -1) for label in rows.labels[attribute]] + [-1], np.intp)
             shared[name] = table[rows.codes[attribute]]
         return shared
+
+    @cached_property
+    def thin_groups(self) -> dict[str, dict[Hashable, int]]:
+        """Groups with too few rows in some part to be attacked, and their rows in all parts together."""
+        found = {}
+        for attribute, labels in self.moments.groups.items():
+            counts = dict.fromkeys(labels, 0)
+            fewest = dict.fromkeys(labels, np.inf)
+            for rows in self.parts.values():
+                own = [*rows.labels[attribute]]
+                known = rows.codes[attribute] >= 0
+                sums = np.bincount(rows.codes[attribute][known], rows.weights[known], minlength=len(own))
+                in_part = dict(zip(own, sums, strict=True))
+                for label in labels:
+                    counts[label] += int(in_part.get(label, 0))
+                    fewest[label] = min(fewest[label], in_part.get(label, 0))
+            thin = {label: counts[label] for label in labels if fewest[label] < LEAST_ROWS and counts[label]}
+            if thin:
+                found[attribute] = thin
+        return found
+
+    def check_groups(self) -> None:
+        """Warn of groups that cannot be judged; refuse attributes that have not two others."""
+        for attribute, thin in self.thin_groups.items():
+            named = listed_groups({attribute: thin})
+            if len(self.moments.groups[attribute]) - len(thin) < 2:
+                raise ValueError(
+                    f"{attribute!r} has not two groups with at least {LEAST_ROWS} rows in each of the three "
+                    f"parts of the rows (too few in {named}): give more rows, or merge rare groups"
+                )
+            warnings.warn(
+                f"fewer than {LEAST_ROWS} rows to fit, judge or confirm by in {named}: no attacker is tried "
+                "on them, and no verdict speaks of them; merge rare groups, or label them None (unknown)",
+                FairstreamWarning,
+                stacklevel=3,
+            )
 
 
 def divided(
@@ -98,18 +145,19 @@ def divided(
             moments = GroupMoments(source.n_features, None, working_dtype(block.X.dtype), sample=sample)
         for name, part in _parts_of(block, place):
             target = numbers(part.target)
-            if name == "fit":
-                moments.update(part.X, dict(part.groups), target=target)
-            else:
+            groups = dict(part.groups) if name == "fit" else _unknown(part.groups)
+            if name != "fit":
                 parts[name].update(part.X, part.groups, None, target)
-                moments.update(part.X, _unknown(part.groups), target=target)
+            try:
+                moments.update(part.X, groups, target=target)
+            except MemoryError as error:
+                raise _too_wide(error, source) from None
     if moments is None:
         raise ValueError("the data has no rows: nothing to tune")
     moments.schema = Schema.of(source)
     assert moments.sample is not None
     rows = {name: part.rows() for name, part in parts.items()} | {"fit": moments.sample.rows()}
-    held = sum(float(part.weights.sum()) for part in rows.values())
-    return Division(moments, rows, held >= moments.n_rows)
+    return Division(moments, rows)
 
 
 def row_places(first: int, n_rows: int) -> NDArray[np.intp]:
@@ -133,6 +181,11 @@ def _divided_sample(moments: GroupMoments) -> Division:
     if moments.sample is None or not len(moments.sample):
         raise ValueError("the moments hold no sample of rows: collect them with sample=30000 or so")
     rows = moments.sample.rows()
+    if rows.mixer is not None:
+        raise ValueError(
+            f"the sample keeps {rows.mixer.n_numbers:,} mixed values of each row, tune needs the rows: tune "
+            "the data itself, or collect the moments with a smaller sample"
+        )
     # A sampled row stands for all rows equal to it: they are divided one by one.
     times = np.maximum(rows.weights.astype(np.intp), 1)
     shares = np.random.default_rng(_SPLIT_KEY).multinomial(times, [*PARTS.values()])
@@ -140,7 +193,24 @@ def _divided_sample(moments: GroupMoments) -> Division:
     for name, counts in zip(PARTS, shares.T, strict=True):
         chosen = np.flatnonzero(counts)
         parts[name] = replace(rows.taken(chosen), weights=counts[chosen].astype(np.float64))
-    return Division(moments.with_sample_of(shares[:, 0] > 0), parts, is_complete=False)
+    return Division(moments.with_sample_of(shares[:, 0] > 0), parts)
+
+
+def _too_wide(error: MemoryError, source: Any) -> MemoryError:
+    """Return the error of moments that do not fit into memory with the way out of a search."""
+    columns = (getattr(source, "encoding", None) or {"columns": []})["columns"]
+    widths = {column["name"]: len(column.get("categories", ())) for column in columns}
+    wide = sorted(
+        (name for name, n in widths.items() if n > _MANY_CATEGORIES), key=lambda name: -widths[name]
+    )
+    way_out = "choose fewer columns"
+    if wide[:5]:
+        listed = ", ".join(f"{name!r} ({widths[name]:,})" for name in wide[:5])
+        way_out = (
+            f"the columns with most categories are {listed}; leave them out with exclude={wide[:5]!r}, or "
+            f'pass unseen="other" and max_categories={_MANY_CATEGORIES} to join the rarest'
+        )
+    return MemoryError(f"{str(error).rpartition(': ')[0] or error}: {way_out}")
 
 
 def _parts_of(block: Block, place: NDArray[np.intp]) -> Iterator[tuple[str, Block]]:

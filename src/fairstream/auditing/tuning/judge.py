@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,15 +13,20 @@ from scipy.special import ndtri
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
-from fairstream.auditing.measure.attack import attack
-from fairstream.auditing.measure.probes import auc_with_variance
-from fairstream.auditing.report import AttackResult
+from fairstream.auditing.measure.attack import LEAST_ROWS, attack
+from fairstream.auditing.measure.auc import auc_with_variance
+from fairstream.auditing.measure.fitting import one_thread, side_by_side
+from fairstream.auditing.measure.floors import floors
+from fairstream.auditing.measure.task import target_scores
+from fairstream.auditing.measure.verdict import read_best
+from fairstream.auditing.report import AttackResult, Floors
 from fairstream.auditing.tuning.candidates import Candidate
-from fairstream.auditing.tuning.division import Division, repeated
+from fairstream.auditing.tuning.division import PARTS, Division, repeated
 from fairstream.linalg import lapack
-from fairstream.moments.sample import SampledRows
+from fairstream.subspace.guard import trust_in
 from fairstream.subspace.model import FairSubspace
 
+MOST_COLUMNS = 200  # of rows that a good score for the target is learned from, else of their embedding
 LEAST_ODDS = 1e-3  # of a class, so that one tree that is sure does not outvote all others
 
 
@@ -49,31 +56,35 @@ class Judge:
         self._key = secrets.token_bytes(32)  # of the dither that is judged; users have their own
 
     def recovered_variance(self, subspace: FairSubspace, dither: float) -> float:
-        """Return the share of the judging rows' variance that a linear map recovers from noisy scores.
+        """Return the share of X's variance that a linear map recovers from noisy scores.
 
-        The map is learned on the fitting rows: a variance that few rows carry is none for new ones. Noise of
-        a share t of each deviation makes the variances of uncorrelated scores 1 + t^2 times as large.
+        Variance that a handful of rows carry counts less, as it does for a guard: new rows do not have it.
+        That tells what new rows keep more precisely than the few rows that judge would. Noise of a share t of
+        each deviation makes the variances of uncorrelated scores 1 + t^2 times as large.
         """
         if subspace not in self._told:
             self._told[subspace] = self._told_by(subspace)
         return self._told[subspace] / (1 + dither**2)
 
     def _told_by(self, subspace: FairSubspace) -> float:
-        fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
-        mean = subspace.mean
-        inner, outer = self._products(subspace, fit, mean)
-        B = lapack(np.linalg.lstsq, inner, outer, rcond=None)[0]
-        inner, outer = self._products(subspace, rows, mean)
-        X = np.asarray(rows.X, dtype=np.float64) - mean
-        total = float(rows.weights @ np.einsum("ij,ij->i", X, X))
-        return float(2 * np.vdot(B, outer) - np.vdot(B, inner @ B)) / total if total else 0.0
+        inner: Any = 0.0
+        outer: Any = 0.0
+        total: Any = 0.0
+        for rows in self._division.parts.values():
+            X = np.asarray(rows.X, dtype=np.float64) - subspace.mean
+            Z = X @ subspace.components.T
+            weighted = Z * rows.weights[:, None]
+            inner, outer = inner + weighted.T @ Z, outer + weighted.T @ X
+            total = total + rows.weights @ (X * X)
+        recovered = np.sum(outer * lapack(np.linalg.lstsq, inner, outer, rcond=None)[0], axis=0)
+        trusted = float(self._trust @ total)
+        return float(self._trust @ recovered) / trusted if trusted else 0.0
 
-    def _products(self, subspace: FairSubspace, rows: SampledRows, mean: Any) -> tuple[Any, Any]:
-        """Return Z'Z and Z'X of the rows, weighted, about the mean."""
-        X = np.asarray(rows.X, dtype=np.float64) - mean
-        Z = X @ subspace.components.T
-        weighted = Z * rows.weights[:, None]
-        return weighted.T @ Z, weighted.T @ X
+    @cached_property
+    def _trust(self) -> NDArray[np.float64]:
+        rows, moments = self._division.parts["fit"], self._division.moments
+        X = np.asarray(rows.X, dtype=np.float64) - moments.mean()
+        return trust_in(X, rows.weights, moments.covariance().diagonal(), moments.n_rows)
 
     def judged(self, subspace: FairSubspace, dither: float) -> Candidate:
         """Return a candidate with its scores.
@@ -81,36 +92,8 @@ class Judge:
         The attackers are a forest and boosted trees together, fitted on all fitting rows: they gain most from
         many rows. All families attack the winner.
         """
-        found = [self._quick(subspace, dither, name) for name in self._division.attributes]
-        leak, bound = max(auc for auc, _ in found), max(bound for _, bound in found)
-        return self._candidate(subspace, dither, leak, bound)
-
-    def attacked(self, subspace: FairSubspace, dither: float, strength: str) -> Candidate:
-        """Return a candidate whose leak is that of the strongest attacker of all families."""
-        found = self.attacks(subspace, dither, "judge", strength).values()
-        leak = max(result.strongest.auc.value for result in found)
-        bound = max(r.strongest.auc.value + self._z * r.strongest.standard_error for r in found)
-        return self._candidate(subspace, dither, leak, bound)
-
-    def attacks(
-        self, subspace: FairSubspace, dither: float, scored: str, strength: str
-    ) -> dict[str, AttackResult]:
-        """Attack one part of the rows with attackers fitted on the fitting rows."""
-        fit, rows = (self._division.parts[name] for name in ("fit", scored))
-        Z_fit, Z = (self._embedded(subspace, name, dither) for name in ("fit", scored))
-        found = {}
-        for name in self._division.attributes:
-            codes = self._division.codes(name)
-            found[name] = attack(
-                repeated(Z, rows),
-                repeated(codes[scored], rows),
-                fit=(repeated(Z_fit, fit), repeated(codes["fit"], fit)),
-                strength=strength,
-                seed=self._seed,
-            )
-        return found
-
-    def _candidate(self, subspace: FairSubspace, dither: float, leak: float, bound: float) -> Candidate:
+        Z_fit, Z = (self._embedded(subspace, name, dither) for name in ("fit", "judge"))
+        found = [self._quick(Z_fit, Z, name) for name in self._division.attributes]
         asked = subspace.parameters
         return Candidate(
             n_components=subspace.n_components,
@@ -122,38 +105,97 @@ class Judge:
             keep_target=asked["keep_target"],
             dither=dither,
             variance=self.recovered_variance(subspace, dither),
-            leak=leak,
-            leak_bound=bound,
-            target=self._target_score(subspace, dither),
+            leak=max(auc for auc, _ in found),
+            leak_bound=max(bound for _, bound in found),
+            target=self._target_score(Z_fit, Z),
         )
 
-    def _quick(self, subspace: FairSubspace, dither: float, attribute: str) -> tuple[float, float]:
+    def attacked(self, subspace: FairSubspace, judged: Candidate, strength: str) -> Candidate:
+        """Return a judged candidate with the leak of the strongest attacker of all families."""
+        found = self.attacks(subspace, judged.dither, "judge", strength).values()
+        read = [read_best(result) for result in found]
+        bound = max(auc + self._z * error for auc, error in read)
+        return replace(judged, leak=max(auc for auc, _ in read), leak_bound=bound)
+
+    def attacks(
+        self, subspace: FairSubspace, dither: float, scored: str, strength: str
+    ) -> dict[str, AttackResult]:
+        """Attack one part of the rows with attackers fitted on those that come before it.
+
+        So the attackers of the last part know rows that no guard has seen, as attackers elsewhere do.
+        """
+        names = [*PARTS]
+        known = names[: names.index(scored)]
+        parts = self._division.parts
+        Z = {name: repeated(self._embedded(subspace, name, dither), parts[name]) for name in (*known, scored)}
+        found = {}
+        for attribute in self._division.attributes:
+            codes = {name: repeated(c, parts[name]) for name, c in self._division.codes(attribute).items()}
+            result = attack(
+                Z[scored],
+                codes[scored],
+                fit=(np.concatenate([Z[p] for p in known]), np.concatenate([codes[p] for p in known])),
+                strength=strength,
+                seed=self._seed,
+            )
+            names = [str(label) for label in self._division.judged_groups(attribute)]
+            by_group = {names[int(code)]: auc for code, auc in result.by_group.items()}
+            found[attribute] = replace(result, by_group=by_group)
+        return found
+
+    def floors(self, subspace: FairSubspace) -> tuple[Floors, ...]:
+        """Return what a good score for the target tells of each attribute; nothing without a target.
+
+        The score is learned from the fitting rows themselves, or from their embedding if they are wide.
+        """
+        parts = {name: self._division.parts[name] for name in ("fit", "judge")}
+        if any(rows.target is None or len(np.unique(rows.target)) != 2 for rows in parts.values()):
+            return ()
+        narrow = parts["fit"].X.shape[1] <= MOST_COLUMNS
+        seen = {n: np.asarray(p.X) if narrow else self._embedded(subspace, n, 0.0) for n, p in parts.items()}
+        X = {name: repeated(seen[name], rows) for name, rows in parts.items()}
+        y = {name: repeated(rows.target, rows) for name, rows in parts.items()}
+        if min(np.unique(y["judge"], return_counts=True)[1]) < LEAST_ROWS:
+            return ()
+        scores = target_scores(X["judge"], y["judge"], (X["fit"], y["fit"]), seed=self._seed)
+        codes = {
+            name: repeated(self._division.codes(name)["judge"], parts["judge"])
+            for name in self._division.attributes
+        }
+        return tuple(
+            floors(y["judge"], codes[name], scores, attribute=name, seed=self._seed) for name in codes
+        )
+
+    def _quick(self, Z_fit: NDArray[Any], Z: NDArray[Any], attribute: str) -> tuple[float, float]:
         fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
         codes = self._division.codes(attribute)
         known, scored = np.flatnonzero(codes["fit"] >= 0), np.flatnonzero(codes["judge"] >= 0)
-        Z_fit = self._embedded(subspace, "fit", dither)[known]
-        Z = self._embedded(subspace, "judge", dither)[scored]
-        odds: Any = 0.0
-        for model in (
-            RandomForestClassifier(100, min_samples_leaf=3, n_jobs=-1, random_state=self._seed),
+        Z_fit, Z = Z_fit[known], Z[scored]
+        models = (
+            RandomForestClassifier(100, min_samples_leaf=3, random_state=self._seed),
             HistGradientBoostingClassifier(max_iter=120, random_state=self._seed),
-        ):
+        )
+
+        def read(model: Any) -> NDArray[Any]:
             model.fit(Z_fit, codes["fit"][known], sample_weight=fit.weights[known])
-            odds = odds + np.log(np.clip(model.predict_proba(Z), LEAST_ODDS, 1.0))
-        scores = odds[:, 1] - odds[:, 0] if odds.shape[1] == 2 else odds
+            return np.log(np.clip(model.predict_proba(Z), LEAST_ODDS, 1.0))
+
+        odds: Any = sum(side_by_side([(read, model) for model in models]))
         kept = rows.taken(scored)
-        auc, variance = auc_with_variance(repeated(scores, kept), repeated(codes["judge"][scored], kept))
-        return auc, auc + self._z * float(np.sqrt(variance))
+        odds, true = repeated(odds, kept), repeated(codes["judge"][scored], kept)
+        groups = {1: odds[:, 1] - odds[:, 0]} if odds.shape[1] == 2 else dict(enumerate(odds.T))
+        found = [auc_with_variance(scores, (true == group).astype(int)) for group, scores in groups.items()]
+        return max(auc for auc, _ in found), max(auc + self._z * variance**0.5 for auc, variance in found)
 
     def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:
         rows = self._division.parts[part].X
         return np.asarray(subspace.embed(rows, dither=dither, key=self._key, ids=self._ids[part]))
 
-    def _target_score(self, subspace: FairSubspace, dither: float) -> float | None:
+    def _target_score(self, Z_fit: NDArray[Any], Z: NDArray[Any]) -> float | None:
         fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
         if fit.target is None or rows.target is None or len(np.unique(fit.target)) != 2:
             return None
         model = HistGradientBoostingClassifier(random_state=self._seed)
-        model.fit(self._embedded(subspace, "fit", dither), fit.target, sample_weight=fit.weights)
-        scores = model.predict_proba(self._embedded(subspace, "judge", dither))[:, 1]
+        with one_thread():
+            scores = model.fit(Z_fit, fit.target, sample_weight=fit.weights).predict_proba(Z)[:, 1]
         return float(roc_auc_score(rows.target == fit.target.max(), scores, sample_weight=rows.weights))

@@ -9,12 +9,14 @@ kept aside confirm it once.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fairstream.auditing.measure.verdict import verdict
+from fairstream.auditing.report import Floors
 from fairstream.auditing.tuning.candidates import Candidate, Tuned
 from fairstream.auditing.tuning.division import Division, divided
 from fairstream.auditing.tuning.judge import Judge
@@ -97,7 +99,8 @@ def tune(
     seed : int
         Seed of guards and attackers.
     announce : callable, optional
-        Called with a line of text after every candidate.
+        Called with a line of text after every candidate, such as `print`: a search takes minutes. The first
+        lines say what plain PCA gives away, and with a target what a good score for it does.
 
     Returns
     -------
@@ -106,7 +109,8 @@ def tune(
     Warns
     -----
     FairstreamWarning
-        If no candidate stays below the limit: the one that leaks least is returned.
+        If no candidate stays below the limit: the one that leaks least is returned. If a group has too few
+        rows to be judged, or the limit is below what a good score for the target tells.
 
     Examples
     --------
@@ -116,6 +120,7 @@ def tune(
     _check_wishes(limit, keep, maximise, y, data)
     sizes = sorted({n_components} if isinstance(n_components, int) else set(n_components), reverse=True)
     division = divided(data, sensitive_features, y, sample, ids)
+    division.check_groups()
     if maximise == "target":
         division.check_target()
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
@@ -123,8 +128,14 @@ def tune(
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
     most = judge.recovered_variance(plain, 0.0)
     wishes = _Wishes(limit, keep, maximise, most, tuple(dithers), attack, announce)
+    if announce is not None:
+        _tell_of_plain(judge.judged(plain, 0.0), wishes)
+    if limit is not None:
+        _compare_with_floors(judge.floors(plain), limit, wishes)
     found = _Search(division, judge, wishes, seed).run(settings)
     if not found:
+        if keep is not None:
+            raise ValueError(f"no candidate keeps keep={keep:g} of plain PCA's variance: lower it")
         raise ValueError(f"no candidate leaves room for n_components={n_components}: lower it")
     winner = wishes.best(found)
     if winner is None:
@@ -133,16 +144,12 @@ def tune(
         winner = min(range(len(found)), key=lambda j: found[j][0].leak)
     candidates = [replace(candidate, chosen=number == winner) for number, (candidate, _) in enumerate(found)]
     subspace, dither = found[winner][1], found[winner][0].dither
+    wishes.say("confirming the choice on rows kept aside")
     attacks = judge.attacks(subspace, dither, "confirm", attack)
     verdicts = {}
     if limit is not None:
         verdicts = {
-            name: verdict(
-                result,
-                limit,
-                confidence=confidence,
-                accept_rising=division.is_complete and result.strongest.n_rows >= result.n_fit,
-            )
+            name: verdict(result, limit, confidence=confidence, most_rows=division.n_rows)
             for name, result in attacks.items()
         }
     estimator = _fitted(division.moments, subspace, sample, dither=dither, ids=ids)
@@ -163,6 +170,11 @@ class _Wishes:
     dithers: tuple[float, ...]
     strength: str
     announce: Announce | None
+
+    def say(self, line: str) -> None:
+        """Announce what is being done, if anybody listens."""
+        if self.announce is not None:
+            self.announce(line)
 
     def worth(self, candidate: Candidate) -> float:
         """Return what is to be as large as possible."""
@@ -188,10 +200,17 @@ class _Search:
     def __init__(self, division: Division, judge: Judge, wishes: _Wishes, seed: int) -> None:
         self._division, self._judge, self._wishes, self._seed = division, judge, wishes, seed
         self._found: Found = []
+        self._place = ""  # in the search, for what is announced
 
     def run(self, settings: Sequence[Mapping[str, Any]]) -> Found:
         """Return all that was judged."""
-        for asked in settings:
+        began = time.monotonic()
+        for number, asked in enumerate(settings, start=1):
+            if number == 2:
+                self._wishes.say(
+                    f"the first of {len(settings)} settings took {time.monotonic() - began:.0f} s"
+                )
+            self._place = f"setting {number} of {len(settings)}: "
             subspace = self._solved(asked)
             if subspace is None:
                 continue
@@ -199,6 +218,8 @@ class _Search:
                 self._at_kept_variance(subspace)
             else:
                 self._below_limit(subspace)
+        self._place = "more dither: "
+        self._wishes.say("all families of attackers try the best of these")
         if self._wishes.limit is None:
             self._attack_the_best()
         else:
@@ -207,6 +228,8 @@ class _Search:
 
     def _solved(self, asked: Mapping[str, Any]) -> FairSubspace | None:
         extra: dict[str, Any] = {"guard_seed": self._seed}
+        if asked.get("constraint") in ("none", "mean"):
+            extra["n_unfair"] = 0  # such a model nulls no spread, and should not say that it does
         if asked.get("guard"):
             extra["dither"] = RECKONED if max(self._wishes.dithers) > 0 else 0.0
             extra["keep_target"] = 1.0 if self._wishes.maximise == "target" else 0.0
@@ -214,7 +237,8 @@ class _Search:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FairstreamWarning)
                 return subspace_for(self._division.moments, Choices(**{**extra, **asked}))
-        except NoRoomError:
+        except NoRoomError as error:
+            self._wishes.say(f"{self._place}skipped: {error}")
             return None
 
     def _at_kept_variance(self, subspace: FairSubspace) -> None:
@@ -247,29 +271,36 @@ class _Search:
         attacked: set[int] = set()
         while (number := self._wishes.best(self._found)) is not None and number not in attacked:
             candidate, subspace = self._found[number]
-            found = self._judge.attacked(subspace, candidate.dither, self._wishes.strength)
-            self._found[number] = replace(found, leak=max(found.leak, candidate.leak)), subspace
+            found = self._judge.attacked(subspace, candidate, self._wishes.strength)
+            found = replace(found, leak=max(found.leak, candidate.leak))
+            self._found[number] = found, subspace
+            self._wishes.say(f"all families: {found.in_words()}: AUC {found.leak:.3f}")
             attacked.add(number)
 
     def _strengthen(self) -> None:
         """Let all families attack the winner; replace it by one with more dither until it withstands them."""
         while (number := self._wishes.best(self._found)) is not None:
             candidate, subspace = self._found[number]
-            attacked = self._judge.attacked(subspace, candidate.dither, self._wishes.strength)
+            attacked = self._judge.attacked(subspace, candidate, self._wishes.strength)
             self._found[number] = attacked, subspace
+            beyond = (
+                "" if self._wishes.met(attacked) else f", with confidence at most {attacked.leak_bound:.3f}"
+            )
+            self._wishes.say(f"all families: {attacked.in_words()}: AUC {attacked.leak:.3f}{beyond}")
             if self._wishes.met(attacked):
                 return
             more = [d for d in self._wishes.dithers if d > candidate.dither]
-            if more:
+            tried = [other.dither for other, its_own in self._found if its_own is subspace]
+            if more and more[0] not in tried:  # else it has been judged, and is the next winner if it can be
                 self._add(subspace, self._judge.judged(subspace, more[0]))
 
     def _add(self, subspace: FairSubspace, candidate: Candidate) -> bool:
         self._found.append((candidate, subspace))
-        if self._wishes.announce is not None:
-            kept = candidate.variance / self._wishes.plain_variance
-            self._wishes.announce(
-                f"{candidate.in_words()}: keeps {kept:.0%} of plain PCA's variance, AUC {candidate.leak:.3f}"
-            )
+        kept = candidate.variance / self._wishes.plain_variance
+        self._wishes.say(
+            f"{self._place}{candidate.in_words()}: keeps {kept:.0%} of plain PCA's variance, "
+            f"{_told(candidate)}"
+        )
         return self._wishes.met(candidate)
 
 
@@ -282,10 +313,41 @@ def _fitted(
     return estimator.adopt(MomentsLearner(moments), subspace=meant)
 
 
+def _told(candidate: Candidate) -> str:
+    """Return what quick attackers read of the groups, and what is read of the target if there is one."""
+    target = "" if candidate.target is None else f", target AUC {candidate.target:.3f}"
+    return f"a forest and boosted trees read the groups at AUC {candidate.leak:.3f}{target}"
+
+
+def _tell_of_plain(plain: Candidate, wishes: _Wishes) -> None:
+    wishes.say(f"plain PCA, {plain.n_components} components: {_told(plain)} (0.5 is a coin, 1 is certainty)")
+    if wishes.limit is not None and wishes.met(plain):
+        wishes.say(
+            f"plain PCA is below the limit of {wishes.limit:g} already, to these attackers: there may be "
+            "little to hide; all families of attackers try the winner"
+        )
+
+
+def _compare_with_floors(found: Sequence[Floors], limit: float, wishes: _Wishes) -> None:
+    """Say what a good score for the target tells of the groups, and warn of a limit below that."""
+    for floor in found:
+        if floor.score is None:
+            continue
+        told = floor.score.value
+        wishes.say(f"a good score for the target tells {floor.attribute} at AUC {told:.3f}")
+        if limit < told:
+            warnings.warn(
+                f"limit={limit:g} is below what a good score for the target tells of {floor.attribute!r}, "
+                f"AUC {told:.3f}: below it the target is predicted worse; raise limit if the target matters",
+                FairstreamWarning,
+                stacklevel=3,
+            )
+
+
 def _warn_of_limit(limit: float | None) -> None:
     warnings.warn(
         f"no candidate stays below limit={limit} with confidence on the judging rows: the one that leaks "
-        "least is returned; allow more dither, fewer components or more screened columns",
+        "least is returned; raise limit, lower n_components, or give more rows",
         FairstreamWarning,
         stacklevel=3,
     )
