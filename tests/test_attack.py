@@ -229,6 +229,52 @@ def test_a_result_is_plain_numbers():
 # Folds
 
 
+def test_a_strong_attack_with_few_fitting_rows_learns_from_scored_rows_too():
+    """The embedding removed the gap of its own rows: only other rows show it."""
+    rng = np.random.default_rng(0)
+    n_given, n_scored = 300, 300
+    codes_fit, codes = np.arange(n_given) % 2, np.arange(n_scored) % 2
+    Z_fit, Z = rng.normal(size=(n_given, 3)), rng.normal(size=(n_scored, 3))
+    Z[:, 0] += 1.5 * codes
+    for code in (0, 1):
+        Z_fit[codes_fit == code] -= Z_fit[codes_fit == code].mean(axis=0)
+    fit, options = (Z_fit, codes_fit), {"families": ["linear", "forest"]}
+    standard = attack(Z, codes, fit=fit, **options)
+    strong = attack(Z, codes, fit=fit, strength="strong", **options)
+    assert (standard.n_folds, standard.n_fit, standard.n_scored) == (1, 300, 300)
+    assert (strong.n_folds, strong.n_fit, strong.n_scored) == (5, 540, 300)
+    assert strong.strongest.auc.low > 0.7
+    assert standard.strongest.auc.high < strong.strongest.auc.low
+
+
+def test_few_fitting_rows_do_not_let_an_attacker_see_the_rows_it_is_scored_on():
+    Z, codes = noise(0, n_rows=300)
+    result = attack(Z, codes, fit=noise(1, n_rows=200), strength="strong", families=["forest", "boosting"])
+    assert result.strongest.auc.low < 0.5 < result.strongest.auc.high
+
+
+def test_settings_are_chosen_by_rows_the_embedding_was_not_fitted_on(monkeypatch):
+    held = []
+
+    class Recorder:
+        def fit(self, Z, codes):
+            return self
+
+        def predict_proba(self, Z):
+            held.append(Z[:, 0].min())
+            return np.column_stack([1 - Z[:, 1], Z[:, 1]])
+
+    recorder = attack_module.Attacker("linear", "", lambda *setting: Recorder())
+    monkeypatch.setattr(attack_module, "ATTACKERS", attack_module.ATTACKERS | {"strong": (recorder,)})
+    rng = np.random.default_rng(0)
+    given, scored = (np.column_stack([np.arange(n), rng.random(n)]) for n in (200, 100))
+    scored[:, 0] += 1_000
+    attack(
+        scored, np.arange(100) % 2, fit=(given, np.arange(200) % 2), strength="strong", families=["linear"]
+    )
+    assert min(held) >= 1_000
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_folds", "n_fit"), [(330, 2, 165), (300, 2, 150), (270, 3, 180), (170, 5, 136)]
 )

@@ -264,7 +264,7 @@ def test_a_strong_attack_has_all_rows_whatever_the_sample(fair):
     labels = sex["sex"].astype(object)
     labels[:100] = None
     train = planted(1_200, seed=14)
-    for strength, n_fit, n_scored in (("standard", 300, None), ("strong", 1_200, 800)):
+    for strength, n_fit, n_scored in (("standard", 300, None), ("strong", 1_840, 800)):
         report = audit(fair, X, {"sex": labels}, train=train, attack=strength, sample_rows=300, **QUICK)
         for found in (report.models[0].leaks[0].attack, report.raw[0].attack):
             assert found.strength == strength

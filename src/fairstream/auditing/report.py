@@ -91,7 +91,7 @@ class AttackResult:
 
     `n_fit` is the number of rows with a known group that attackers could be fitted on (in one fold, if
     cross-validated), `n_scored` of those they were scored on. Rows without a known group (`n_unknown`,
-    `n_unknown_fit`) can neither be learned from nor scored. `n_folds` is 1 if fitting rows were given.
+    `n_unknown_fit`) can neither be learned from nor scored. `n_folds` is 1 if enough fitting rows were given.
     `by_group` holds the strongest attacker's AUC of each group against the rest, if there are more than two:
     their average is the AUC, and a limit is for each of them.
     """

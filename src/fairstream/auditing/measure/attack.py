@@ -8,7 +8,8 @@ chosen as the best of many.
 
 If the fitting rows are the embedding's own training rows, a constraint has removed the gap of all of them
 together: what one part of them shows, another part shows the other way round. So the validation AUC of a
-linear attacker can be below 0.5 there, and on few rows validation understates all attackers.
+linear attacker can be below 0.5 there, and on few rows validation understates all attackers. A strong attack
+with few fitting rows (`FEW_ROWS`) therefore learns from the scored rows too, in folds, and is validated on those.
 
 The curve shows the strongest attacker with half, a quarter, an eighth and a sixteenth of the rows. Its trend
 is read off the last doubling, compared on the same scored rows: "rising" if the AUC grew by `RISE` or more
@@ -74,6 +75,7 @@ def attack(
         Rows that an attacker may have, and their groups: for instance the embedding's own training rows.
         Without them, the scored rows are attacked in folds, and no choice has seen the rows it is scored on.
         There are five folds; a standard attack makes do with fewer if its attackers have 8,000 rows anyway.
+        A strong attack with fewer than 3,000 such rows has the scored rows of the other folds as well.
     strength : {"standard", "strong"}
         "strong" fits on all rows, in more and larger settings. "standard" fits on at most 8,000 rows.
     families : iterable of str
@@ -105,12 +107,25 @@ def attack(
     present = _common_groups(labels, fit_labels, fit_Z.shape[1], scored_Z.shape[1])
     scored, fitted = np.searchsorted(present, labels), np.searchsorted(present, fit_labels)
     most_rows = STANDARD_ROWS if strength == "standard" else None
-    if fit is None:
-        kept = StratifiedKFold(folds_needed(len(scored), most_rows), shuffle=True, random_state=seed)
-        parts = list(kept.split(scored_Z, scored))
+    n_scored, n_given = len(scored), 0
+    if fit is not None and strength == "strong" and len(fitted) < FEW_ROWS:
+        # An attacker of all rows there are: those given, and the scored rows of the other folds.
+        n_given = len(fitted)
+        fit_Z = scored_Z = np.concatenate([fit_Z, scored_Z])
+        fitted = scored = np.concatenate([fitted, scored])
+    if fit is None or n_given:
+        kept = StratifiedKFold(folds_needed(n_scored, most_rows), shuffle=True, random_state=seed)
+        given, judged = np.arange(n_given), scored[n_given:]
+        parts = [
+            (np.concatenate([given, n_given + rows]), n_given + held)
+            for rows, held in kept.split(judged, judged)
+        ]
     else:
-        parts = [(np.arange(len(fitted)), np.arange(len(scored)))]
-    folds = [_Fold(rows[_stratified_order(fitted[rows], seed)][:most_rows], held) for rows, held in parts]
+        parts = [(np.arange(len(fitted)), np.arange(n_scored))]
+    folds = []
+    for rows, held in parts:
+        ordered = rows[_stratified_order(fitted[rows], seed)][:most_rows]
+        folds.append(_Fold(ordered, held, unused=ordered[ordered >= n_given]))
     outcomes = _attack_folds(fit_Z, fitted, scored_Z, folds, candidates, seed, progress)
     rounds = [(outcome, scored[fold.scored]) for outcome, fold in zip(outcomes, folds, strict=True)]
     curve, strongest = _curve(rounds, level), _strongest(rounds, level)
@@ -121,7 +136,7 @@ def attack(
         strength=strength,
         n_groups=len(present),
         n_fit=min(len(rows) for rows, _ in parts),
-        n_scored=len(scored),
+        n_scored=n_scored,
         n_unknown=n_unknown,
         n_unknown_fit=n_unknown_fit,
         n_folds=len(folds),
@@ -153,10 +168,14 @@ class _Round:
 
 @dataclass(frozen=True)
 class _Fold:
-    """The rows that attackers are fitted on, groups in their shares from the beginning, and those scored."""
+    """The rows that attackers are fitted on, groups in their shares from the beginning, and those scored.
+
+    Settings are chosen by rows that the embedding may not have been fitted on (`unused`), if some are known.
+    """
 
     rows: Codes
     scored: Codes
+    unused: Codes
 
 
 @dataclass(frozen=True)
@@ -314,12 +333,11 @@ def _trials(folds: Sequence[_Fold], codes: Codes, seed: int) -> list[_Trial]:
     found = []
     for number, fold in enumerate(folds):
         few = len(fold.rows) < FEW_ROWS
-        labels = codes[fold.rows]
+        labels = codes[fold.unused]
         splits = StratifiedKFold(3 if few else 4, shuffle=True, random_state=seed).split(labels, labels)
-        found += [
-            _Trial(fold.rows[rows], {number: fold.rows[held]})
-            for rows, held in (splits if few else islice(splits, 1))
-        ]
+        for _, places in splits if few else islice(splits, 1):
+            held = fold.unused[places]
+            found.append(_Trial(fold.rows[~np.isin(fold.rows, held)], {number: held}))
     return found
 
 
