@@ -9,7 +9,8 @@ chosen as the best of many.
 If the fitting rows are the embedding's own training rows, a constraint has removed the gap of all of them
 together: what one part of them shows, another part shows the other way round. So the validation AUC of a
 linear attacker can be below 0.5 there, and on few rows validation understates all attackers. A strong attack
-with few fitting rows (`FEW_ROWS`) therefore learns from the scored rows too, in folds, and is validated on those.
+with few fitting rows (`FEW_ROWS`) therefore learns from the scored rows too, in folds, and is validated on
+those.
 
 The curve shows the strongest attacker with half, a quarter, an eighth and a sixteenth of the rows. Its trend
 is read off the last doubling, compared on the same scored rows: "rising" if the AUC grew by `RISE` or more
@@ -163,7 +164,12 @@ class _Round:
 
     @property
     def name(self) -> str:
-        return self.members[0] if len(self.members) == 1 else f"blend of {' and '.join(self.members)}"
+        return self.members[0] if len(self.members) == 1 else f"blend of {' and '.join(self.in_order)}"
+
+    @property
+    def in_order(self) -> list[str]:
+        """The members in the order of families: folds that rank the same members otherwise agree."""
+        return sorted(self.members, key=FAMILIES.index)
 
 
 @dataclass(frozen=True)
@@ -410,7 +416,7 @@ def _family_result(family: str, rounds: Sequence[tuple[_Round, Codes]], level: f
 
 def _strongest(rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackerResult:
     settings = [
-        "; ".join(outcome.chosen[family].setting for family in outcome.members) for outcome, _ in rounds
+        "; ".join(outcome.chosen[family].setting for family in outcome.in_order) for outcome, _ in rounds
     ]
     return _summary(
         name=_most_often([outcome.name for outcome, _ in rounds]),
@@ -424,11 +430,9 @@ def _strongest(rounds: Sequence[tuple[_Round, Codes]], level: float) -> Attacker
 
 
 def _most_often(names: Sequence[str]) -> str:
-    """Return the name, or the names with the numbers of folds that chose them."""
-    counts = Counter(names).most_common()
-    if len(counts) == 1:
-        return counts[0][0]
-    return ", ".join(f"{name} (in {count} of {len(names)} folds)" for name, count in counts)
+    """Return the name that most folds chose, with their number unless all did."""
+    name, count = Counter(names).most_common(1)[0]
+    return name if count == len(names) else f"{name} (in {count} of {len(names)} folds, others in the rest)"
 
 
 def _curve(rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackCurve:
