@@ -38,6 +38,11 @@ def test_audit_writes_what_it_is_asked_for(folder):
     )  # fmt: skip
     report = json.loads(files[0].read_text())
     assert report["headline"] in result.stdout
+    for model in report["models"][:2]:
+        score = (
+            f"income is predicted from the embedding at AUC {model['task']['auc']['value']:.3f}, from plain"
+        )
+        assert f"\n{model['name'].capitalize()}: {score} PCA 0." in f"\n{result.stdout}"
     assert report["reproduction"]["command"]
     assert [item["name"] for item in report["reproduction"]["inputs"]] == ["unseen.parquet"]
     names = [model["name"] for model in report["models"]]
