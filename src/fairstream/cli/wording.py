@@ -289,6 +289,7 @@ ARGUMENTS = (
     Argument("null_values", "--null-values", "the missing values"),
     Argument("decimal", "--decimal", "the decimal mark"),
     Argument("bad_rows", "--bad-rows", "the choice for bad rows"),
+    Argument("dither", "--dither", "the noise"),
     Argument("min_group_size", "--min-group-size", "the least group size"),
     Argument("sample_rows", "--sample", "the number of sampled rows"),
     Argument("limit", "--limit", "the limit"),

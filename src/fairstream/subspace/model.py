@@ -50,6 +50,7 @@ from fairstream.subspace.dither import (
     check_dither,
     check_ids_given,
     dithering,
+    warn_of_less,
     warn_of_unused,
 )
 from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
@@ -206,7 +207,7 @@ class FairSubspace(Storable):
             shape (texts, places, d). The others keep their place in what is returned.
         dither : float, optional
             Add noise of this share of each score's deviation; the same row gets the same noise. None adds
-            what the model is meant to be used with, 0 adds none.
+            what the model is meant to be used with, 0 adds none; less than that is warned of.
         key : bytes or path, optional
             Secret key of the noise, or a file that holds it; by default the environment variable
             FAIRSTREAM_DITHER_KEY.
@@ -282,6 +283,7 @@ class FairSubspace(Storable):
         check_dither(share)
         if dither is None:
             warn_of_unused(share, key, None if isinstance(self.ids, str) else ids)
+        warn_of_less(share, self.dither)
         check_ids_given(self.ids, share, ids)
         return share
 
