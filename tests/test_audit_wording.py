@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -80,3 +82,32 @@ def test_the_headline_says_if_the_limit_holds_for_plain_pca_too(monkeypatch):
     better = audit(model, *people(4_000, 3, 6.0), limit=0.65, **QUICK)
     assert "the limit of 0.65 holds for city." in better.headline
     assert headline(better.models, None).count("plain PCA") == 1
+
+
+def test_the_summary_names_the_score_of_the_target_beside_plain_pca_and_the_raw_data():
+    X, city = people(900, 0, 1.0)
+    known, unseen = slice(None, 400), slice(400, None)
+    model = FairStreamingPCA(2, constraint="mean").fit(X[known], sensitive_features=city["city"][known])
+    target = pd.Series((X[unseen, 1] > 0).astype(int), name="two_year_recid")
+    report = audit({"ours": model, "again": model}, X[unseen], city["city"][unseen], target, **QUICK)
+    pca = next(found for found in report.models if found.role == "control")
+    scores = [found.task.auc.value for found in (report.models[0], pca)] + [report.raw_task.auc.value]
+    assert len({f"{score:.3f}" for score in scores}) == 3  # else one could stand for another
+    for name in ("Ours", "Again"):
+        said = (
+            f"{name}: two_year_recid is predicted from the embedding at AUC {scores[0]:.3f}, from plain PCA "
+            f"{scores[1]:.3f}, from the raw data {scores[2]:.3f}."
+        )
+        assert report.summary().count(said) == 1
+    alone = dataclasses.replace(report, models=report.models[:2], raw_task=None).summary()
+    assert f"Ours: two_year_recid is predicted from the embedding at AUC {scores[0]:.3f}." in alone
+    without = audit(model, X[unseen], city["city"][unseen], **QUICK)
+    assert not any("predicted" in line for line in without.summary())
+
+
+def test_the_summary_names_the_score_of_a_target_of_three_values():
+    X, city = people(900, 0, 1.0)
+    model = FairStreamingPCA(2, constraint="mean").fit(X[:400], sensitive_features=city["city"][:400])
+    report = audit(model, X[400:], city["city"][400:], np.digitize(X[400:, 1], [-0.5, 0.5]), **QUICK)
+    assert report.models[0].decisions is None
+    assert any(": the target is predicted from the embedding at AUC 0." in line for line in report.summary())

@@ -38,6 +38,11 @@ def test_audit_writes_what_it_is_asked_for(folder):
     )  # fmt: skip
     report = json.loads(files[0].read_text())
     assert report["headline"] in result.stdout
+    for model in report["models"][:2]:
+        score = (
+            f"income is predicted from the embedding at AUC {model['task']['auc']['value']:.3f}, from plain"
+        )
+        assert f"\n{model['name'].capitalize()}: {score} PCA 0." in f"\n{result.stdout}"
     assert report["reproduction"]["command"]
     assert [item["name"] for item in report["reproduction"]["inputs"]] == ["unseen.parquet"]
     names = [model["name"] for model in report["models"]]
@@ -138,7 +143,12 @@ def test_tune_writes_a_model_and_exits_by_its_verdict(people):
     header, *lines = (people / "tried.csv").read_text().splitlines()
     assert header.startswith("n_components,constraint")
     assert sum(line.endswith("True") for line in lines) == 1
-    assert json.loads(run("inspect", model, "--json").stdout)["kind"] == "FairSubspace"
+    facts = json.loads(run("inspect", model, "--json").stdout)
+    assert facts["kind"] == "FairSubspace"
+    assert sum(facts["groups"]["sex"].values()) < 0.7 * facts["n_rows"]  # else there is nothing to explain
+    said = "without about 35% of the rows, which tuning held back to judge and confirm by"
+    assert facts["groups_counted"] == said
+    assert re.search(rf"^groups counted +{said}$", run("inspect", model).stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -148,6 +158,9 @@ def test_tune_reads_moments_with_a_sample_and_refuses_senseless_wishes(people):
     run("moments", data, *labels, "--sample", 2_000, "-o", moments)
     tuned = run("tune", moments, "--keep", 0.3, "-k", 2, "--attack", "standard", "-o", people / "m", "--json")
     assert json.loads(tuned.stdout)["variance"] > 0
+    facts = json.loads(run("inspect", people / "m", "--json").stdout)
+    assert sum(facts["groups"]["sex"].values()) == facts["n_rows"]  # of moments the sample alone is divided
+    assert "groups_counted" not in facts
     for wrong, words in ((["--limit", 0.3], "--limit 0.3"), ([], "--limit"), (["-k", "x"], "5,10,20")):
         refused = run("tune", data, *labels, *wrong, "-o", people / "n", code=2 if "-k" in wrong else 1)
         assert words in refused.stderr

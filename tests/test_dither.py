@@ -6,9 +6,10 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from support.command import run
 
-from fairstream import FairstreamWarning, FairSubspace, GroupMoments, solve
+from fairstream import FairStreamingPCA, FairstreamWarning, FairSubspace, GroupMoments, solve
 from fairstream.subspace.channels import ChannelSubspaces
 from fairstream.subspace.dither import KEY_VARIABLE, chacha_block, dither_key, identities, keyed_noise
 
@@ -166,8 +167,48 @@ def test_a_key_or_ids_without_noise_are_warned_of(recwarn):
             model.erase(X, **given)
     recwarn.clear()
     model.embed(X)
-    model.embed(X, dither=0, key=KEY, ids=np.arange(300))  # whoever writes dither=0 knows
+    model.embed(X, dither=0, key=KEY, ids=np.arange(300))  # the model has no dither to miss
     assert not recwarn.list
+
+
+def test_less_noise_than_the_model_was_chosen_with_is_warned_of(recwarn):
+    X, sex = np.random.default_rng(0).normal(size=(300, 4)), np.arange(300) % 2
+    pca = FairStreamingPCA(2, dither=0.3).fit(X, sensitive_features=sex)
+    model, image = pca.subspace_, ChannelSubspaces([pca.subspace_] * 2)
+    no_noise = "^dither=0 adds no noise, the model was chosen with 0.3: rows are hidden less well than its "
+    for verb in (model.embed, model.erase):
+        with pytest.warns(
+            FairstreamWarning, match=no_noise + "tuning or audit said; pass dither=0.3"
+        ) as told:
+            verb(X, dither=0)
+        assert [one.filename for one in told] == [__file__]
+        with pytest.warns(FairstreamWarning, match=r"^dither=0\.1 adds less noise, .* with 0\.3"):
+            verb(X, dither=0.1, key=KEY)
+    with pytest.warns(FairstreamWarning, match=no_noise):
+        image.embed(np.hstack([X, X]), dither=0)
+    with pytest.warns(FairstreamWarning, match=no_noise):
+        clone(pca).fit(X, sensitive_features=sex).set_params(dither=0.0).transform(X)
+    recwarn.clear()
+    for dither in (None, 0.3, 0.5):
+        model.embed(X, dither=dither, key=KEY)
+    pca.resolve(dither=0.0).transform(X)  # chosen anew
+    assert not recwarn.list
+
+
+def test_the_command_line_says_once_that_less_noise_is_added(tmp_path):
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(90, 4)))
+    np.save(tmp_path / "sex.npy", np.arange(90) % 2)
+    model, source = tmp_path / "model", ["-s", f"sex={tmp_path / 'sex.npy'}"]
+    run("fit", tmp_path / "X.npy", *source, "-k", 1, "--dither", 0.3, "-o", model)
+    for command in ("transform", "erase"):
+        write = [command, model, tmp_path / "X.npy", "--block-size", 30, "-o", tmp_path / f"{command}.npy"]
+        text = run(*write, "--dither", 0).stderr
+        assert (
+            text.count("--dither 0 adds no noise, the model was chosen with 0.3: rows are hidden less") == 1
+        )
+        assert "pass --dither 0.3 for as much" in text
+        (tmp_path / "key").write_bytes(KEY)
+        assert "noise" not in run(*write, "--overwrite", "--dither-key", tmp_path / "key").stderr
 
 
 def test_ids_of_a_series_are_paired_by_index():

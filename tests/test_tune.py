@@ -313,3 +313,14 @@ def test_settings_that_leave_too_few_features_are_skipped():
     assert {candidate.screen for candidate in found.candidates} == {0}
     assert sum("skipped: " in line for line in lines) == 2
     assert "plain PCA is below the limit of 0.95 already" in lines[1]
+
+
+def test_less_dither_than_a_guard_reckons_with_is_judged_without_a_warning():
+    X, group, _ = people(900)
+    division = divided(X, {"sex": group}, None, 500)
+    guarded = solve(division.moments, 2, n_unfair=0, constraint="none", guard=1.0, dither=0.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FairstreamWarning)
+        Judge(division, confidence=0.95, seed=0).judged(guarded, 0.0)
+    with pytest.warns(FairstreamWarning, match="adds no noise"):  # the control: a user is told
+        guarded.embed(X, dither=0.0)

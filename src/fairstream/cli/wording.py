@@ -43,6 +43,7 @@ class Argument(NamedTuple):
 
 
 _NAME = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_NAMES = rf"\[{_NAME}(?:, {_NAME})*\]"
 _CATEGORIES = r"categories=\{'((?:[^'\\]|\\.)*)': \[\.\.\.\]\}"
 # Options of `open_source` that have no option of their own.
 _OPTIONS = (
@@ -289,6 +290,7 @@ ARGUMENTS = (
     Argument("null_values", "--null-values", "the missing values"),
     Argument("decimal", "--decimal", "the decimal mark"),
     Argument("bad_rows", "--bad-rows", "the choice for bad rows"),
+    Argument("dither", "--dither", "the noise"),
     Argument("min_group_size", "--min-group-size", "the least group size"),
     Argument("sample_rows", "--sample", "the number of sampled rows"),
     Argument("limit", "--limit", "the limit"),
@@ -343,7 +345,8 @@ class Wording:
         text = re.sub(r"^(\w+) does not apply to (.*) \(options: ([\w, ]+)\)$", self._listed, text)
         for rule in RULES:
             text = re.sub(rule.pattern, rule.words(self._options), text)
-        text = re.sub(rf" with exclude=(\[{_NAME}(?:, {_NAME})*\])", self._excluded, text)
+        text = re.sub(rf" with exclude=({_NAMES})", self._excluded, text)
+        text = re.sub(rf", or keep components off (\w+) with screen=({_NAMES})", self._screened, text)
         return self._tokens.sub(self._token, text)
 
     def _token(self, match: re.Match[str]) -> str:
@@ -362,6 +365,13 @@ class Wording:
         if not self._options >= {"--exclude", *_TO_ENCODE}:
             return ""
         return f" with --exclude {shlex.quote(joined_names(ast.literal_eval(match[1])))}"
+
+    def _screened(self, match: re.Match[str]) -> str:
+        """Return how columns are screened, ready to be pasted."""
+        if "--screen" not in self._options:
+            return ""
+        names = shlex.quote(joined_names(ast.literal_eval(match[2])))
+        return f", or keep components off {match[1]} with --screen {names}"
 
     def _listed(self, match: re.Match[str]) -> str:
         names = [name for name in match[3].split(", ") if name != "encoding" or "--like" in self._options]

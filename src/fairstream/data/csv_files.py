@@ -12,7 +12,7 @@ import numpy as np
 
 from fairstream.data.csv_dialect import CsvDialect
 from fairstream.data.data_files import DataFile
-from fairstream.data.file_streams import LINE_BYTES, first_lines, native_buffer, text_stream
+from fairstream.data.file_streams import LINE_BYTES, first_lines, looked_at_note, native_buffer, text_stream
 from fairstream.data.table_readers import FrontToBack, first_line
 
 try:
@@ -161,12 +161,7 @@ class CsvReader(FrontToBack):
     @property
     def unread(self) -> str:
         """What to add if a column seems to hold no value, and only the first lines were looked at."""
-        if self._looked_at is None:
-            return ""
-        return (
-            f"; only the first {self._looked_at:,} bytes of {self.place} were looked at: if values follow, "
-            "fix a type with column_types={name: type}"
-        )
+        return looked_at_note(self._looked_at, self.place, "fix a type with column_types={name: type}")
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""

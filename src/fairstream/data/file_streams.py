@@ -123,6 +123,21 @@ def first_lines(stream: Any, place: str) -> tuple[bytes, bool]:
     return head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1], False
 
 
+def looked_at_note(n_bytes: int | None, place: str, way_out: str) -> str:
+    """Return what to add if a column seems to hold no value, and only the first lines were looked at.
+
+    `n_bytes` is their size, None if there are no others.
+
+    Examples
+    --------
+    >>> looked_at_note(None, "a.csv", "fix a type")
+    ''
+    """
+    if n_bytes is None:
+        return ""
+    return f"; only the first {n_bytes:,} bytes of {place} were looked at: if values follow, {way_out}"
+
+
 def whole_lines(stream: Any, size: int, place: str) -> Iterator[bytes]:
     """Yield the stream in pieces of about `size` bytes that end with a line."""
     rest = b""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fairstream.data.data_files import DataFile
-from fairstream.data.file_streams import first_lines, text_stream, whole_lines
+from fairstream.data.file_streams import first_lines, looked_at_note, text_stream, whole_lines
 from fairstream.data.table_readers import FrontToBack, first_line
 
 try:
@@ -47,12 +47,7 @@ class JsonLinesReader(FrontToBack):
     @property
     def unread(self) -> str:
         """What to add if a column seems to hold no value, and only the first lines were looked at."""
-        if self._looked_at is None:
-            return ""
-        return (
-            f"; only the first {self._looked_at:,} bytes of {self.place} were looked at: if values follow, "
-            "move a line with one to the front"
-        )
+        return looked_at_note(self._looked_at, self.place, "move a line with one to the front")
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches of some megabytes of lines each."""

@@ -470,6 +470,11 @@ class GroupMoments(Storable):
         """Return the covariance of all rows (1/n), as far as the sketch holds it."""
         return self._about([0], self._means[0])
 
+    def labelled_covariance(self, attribute: str) -> SymmetricOperator:
+        """Return the covariance (1/n) of the rows whose group of an attribute is known, as far as held."""
+        slots = [*self._index.slots[attribute].values()]
+        return self._about(slots, self._pooled_mean(slots))
+
     def check_sound(self) -> None:
         """Refuse to solve moments with NaN or infinity in them: a gap of NaN would count as none."""
         arrays = {"weights": self._weights, "means": self._means, **self._scatter.to_state()[1]}

@@ -22,7 +22,7 @@ from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, NUnfair, is_count, is_share
 from fairstream.subspace.guard import GuardResult, guarded_from
 from fairstream.subspace.model import FairSubspace
-from fairstream.subspace.screen import room_beside, screened_features
+from fairstream.subspace.screen import room_beside, screened_features, telling_variables
 from fairstream.subspace.unfair import (
     GapEigenpairs,
     basis_for,
@@ -34,6 +34,7 @@ from fairstream.subspace.unfair import (
 
 DOUBTFUL_SHARE = 0.3  # of the last component's variance, in every direction that a sketch dropped
 LITTLE_VARIANCE = 1e-4
+_LISTED = 5  # columns in a message
 
 
 def fair_components(
@@ -296,6 +297,8 @@ def subspace_for(
     counts = moments.group_counts
     _warn_of_scales(moments, U, variances)
     _warn_of_losses(moments, variances)
+    schema = Schema(feature_names).filled(moments.schema)
+    _warn_of_telling(moments, schema, V, choices.min_group_size)
     from_small = small_group_directions(counts, choices)
     to_sample = n / max(n - 1.0, np.finfo(float).eps)
     return FairSubspace(
@@ -310,7 +313,7 @@ def subspace_for(
             a: {label: moments.mean(a, label).astype(moments.dtype) for label in labels}
             for a, labels in moments.groups.items()
         },
-        schema=Schema(feature_names).filled(moments.schema),
+        schema=schema,
         parameters={
             **choices.to_parameters(),
             "n_components": V.shape[1],
@@ -350,4 +353,25 @@ def _warn_of_scales(moments: GroupMoments, U: FloatArray, variances: FloatArray)
             "nearly all the rest: if columns have very different scales, standardise them first",
             FairstreamWarning,
             stacklevel=3,
+        )
+
+
+def _warn_of_telling(moments: GroupMoments, schema: Schema, V: FloatArray, least_rows: int) -> None:
+    """Warn of columns that are a sensitive attribute under another name, unless no component uses them."""
+    used = np.flatnonzero(np.abs(V).sum(axis=1))
+    for attribute, telling in telling_variables(moments, schema, least_rows).items():
+        places = {name: range(moments.n_features)[schema.variables()[name]] for name in telling}
+        named = [name for name, place in places.items() if np.isin(place, used).any()]
+        if not named:
+            continue
+        listed = ", ".join(map(repr, named[:_LISTED]))
+        listed += f" and {len(named) - _LISTED:,} more" if len(named) > _LISTED else ""
+        tells, it, its = ("tells", "it", "its") if len(named) == 1 else ("tell", "them", "their")
+        way_out = "" if schema.encoding is None else f" with exclude={named!r}"
+        warnings.warn(
+            f"{listed} among the features {tells} groups of {attribute!r} apart outright, some or all of "
+            f"{its} values go with the group: leave {it} out{way_out}, or keep components off {it} with "
+            f"screen={named!r}",
+            FairstreamWarning,
+            stacklevel=4,
         )

@@ -124,6 +124,17 @@ def warn_of_unused(dither: float, key: DitherKey, ids: object) -> None:
         )
 
 
+def warn_of_less(dither: float, meant: float) -> None:
+    """Warn if less noise is asked for than the model was chosen with: its audit speaks of other rows."""
+    if dither < meant:
+        warnings.warn(
+            f"dither={dither:g} adds {'less' if dither else 'no'} noise, the model was chosen with {meant:g}"
+            f": rows are hidden less well than its tuning or audit said; pass dither={meant:g} for as much",
+            FairstreamWarning,
+            stacklevel=5,
+        )
+
+
 def part_key(key: DitherKey, part: int) -> bytes:
     """Return a key of its own for one of several parts of a row.
 

@@ -50,6 +50,7 @@ from fairstream.subspace.dither import (
     check_dither,
     check_ids_given,
     dithering,
+    warn_of_less,
     warn_of_unused,
 )
 from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
@@ -85,7 +86,8 @@ class FairSubspace(Storable):
     schema : Schema
         Names of the features, and how table columns became them.
     parameters : dict
-        How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size.
+        How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size. If it
+        was tuned on rows, `held_back` is about the share of them whose groups are counted nowhere.
     withheld_groups : dict
         Attribute -> labels whose counts and means are not told; they were compared like the others.
     row_marks : array of uint64, optional
@@ -206,7 +208,7 @@ class FairSubspace(Storable):
             shape (texts, places, d). The others keep their place in what is returned.
         dither : float, optional
             Add noise of this share of each score's deviation; the same row gets the same noise. None adds
-            what the model is meant to be used with, 0 adds none.
+            what the model is meant to be used with, 0 adds none; less than that is warned of.
         key : bytes or path, optional
             Secret key of the noise, or a file that holds it; by default the environment variable
             FAIRSTREAM_DITHER_KEY.
@@ -282,6 +284,7 @@ class FairSubspace(Storable):
         check_dither(share)
         if dither is None:
             warn_of_unused(share, key, None if isinstance(self.ids, str) else ids)
+        warn_of_less(share, self.dither)
         check_ids_given(self.ids, share, ids)
         return share
 
@@ -401,8 +404,20 @@ class FairSubspace(Storable):
             "explained_variance_ratio": float(self.explained_variance_ratio.sum()),
             "parameters": _thawed(self.parameters),
             "groups": plain_counts(published.group_counts),
+            **self._groups_counted(),
             **({"withheld_groups": withheld, "withheld_because": self._withheld_because} if withheld else {}),
         }
+
+    def _groups_counted(self) -> dict[str, str]:
+        """Say why the groups have fewer rows than there are, if tuning held some back.
+
+        Not how many: with that number, the size of a withheld group would follow by subtraction.
+        """
+        held_back = self.parameters.get("held_back")
+        if not isinstance(held_back, float):
+            return {}
+        told = f"without about {held_back:.0%} of the rows, which tuning held back to judge and confirm by"
+        return {"groups_counted": told}
 
     @property
     def _withheld_because(self) -> str:

@@ -13,11 +13,17 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from fairstream.data.namesakes import namesakes
 from fairstream.data.schema import Schema
+from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.errors import NoRoomError
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Screen, is_count
+
+# Of a feature's variance, between groups. A copy has 1, a strong proxy much less: relationship=Husband has
+# 0.34 for sex on Adult, age 0.81 for its own bands on COMPAS.
+TELLING_SHARE = 0.95
 
 
 def standardised_gaps(moments: GroupMoments) -> FloatArray:
@@ -42,6 +48,66 @@ def largest_gaps(gaps: Sequence[FloatArray], variances: FloatArray) -> FloatArra
     largest = np.abs(gaps).max(axis=0)
     standardised: FloatArray = np.where(constant, 0.0, largest / np.sqrt(np.where(constant, 1.0, variances)))
     return standardised
+
+
+def shares_between(moments: GroupMoments, attribute: str, least_rows: float = MIN_GROUP_SIZE) -> FloatArray:
+    """Return the share of every feature's variance that lies between the groups of an attribute.
+
+    It is 1 if a feature is the same for all rows of a group, 0 if its means agree or it is a constant. Groups
+    of fewer rows than `least_rows` count as if they were no groups: a value that three people have may by
+    chance be that of a group of three. What a sketch dropped could all be variance within groups.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 1, 5], [0, 2, 5], [1, 1, 5], [1, 2, 5]])
+    >>> shares_between(GroupMoments(3).update(X, {"sex": ["f", "f", "m", "m"]}), "sex", 2)
+    array([1., 0., 0.])
+    """
+    counts = {label: n for label, n in moments.group_counts[attribute].items() if n > 0}
+    if not counts:
+        return np.zeros(moments.n_features)
+    labels, weights = [*counts], np.array([*counts.values()], dtype=float)
+    means = np.stack([moments.mean(attribute, label) for label in labels])
+    shares = weights / weights.sum()
+    centre = shares @ means
+    parts = shares[:, None] * (means - centre) ** 2
+    told = parts[weights >= least_rows].sum(axis=0)
+    within = np.maximum(moments.labelled_covariance(attribute).diagonal() - parts.sum(axis=0), 0.0)
+    dropped = max(moments.lost_energy * moments.total_variance * moments.n_rows / weights.sum(), 0.0)
+    within = (np.sqrt(within) + np.sqrt(dropped)) ** 2
+    total = parts.sum(axis=0) + within
+    # Means and variances of a constant far from zero are rounding, in a sketch also that of other features.
+    eps = np.finfo(moments.dtype).eps
+    rounding = (256 * eps * np.abs(means).max(axis=0)) ** 2
+    if moments.rank is not None:
+        rounding = rounding + eps * total.sum()
+    constant = total <= np.maximum(rounding, np.finfo(float).tiny)
+    between: FloatArray = np.where(constant, 0.0, told / np.where(constant, 1.0, total))
+    return between
+
+
+def telling_variables(
+    moments: GroupMoments, schema: Schema, least_rows: float = MIN_GROUP_SIZE
+) -> dict[str, list[str]]:
+    """Return, per attribute, the named variables with a feature that the groups determine, or nearly.
+
+    Those named like the attribute are left out: they are found by name.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 1, 5], [0, 2, 5], [1, 1, 5], [1, 2, 5]])
+    >>> moments = GroupMoments(3).update(X, {"sex": ["f", "f", "m", "m"]})
+    >>> telling_variables(moments, Schema(("gender", "age", "year")), 2)
+    {'sex': ['gender']}
+    """
+    variables, found = schema.variables(), {}
+    for attribute, labels in moments.groups.items() if variables else ():
+        shares = shares_between(moments, attribute, least_rows)
+        telling = [name for name, of in variables.items() if shares[of].max(initial=0.0) >= TELLING_SHARE]
+        named = {attribute, *namesakes(telling, attribute, labels)}
+        if others := [name for name in telling if name not in named]:
+            found[attribute] = others
+    return found
 
 
 def ranked_variables(gaps: FloatArray, schema: Schema) -> list[tuple[str, slice, float]]:

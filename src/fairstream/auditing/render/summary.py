@@ -36,7 +36,7 @@ NOISE_LEVEL = 0.05  # p-values from here on say that the groups may not differ a
 
 
 def summarise(report: Report) -> tuple[str, ...]:
-    """Return warnings, the headline, what leaks and what it cost for each model, then the caveat."""
+    """Return warnings, the headline, each model's leaks, cost and score of the target, then the caveat."""
     sentences = [*report.warnings, *filter(None, [report.headline])]
     for model in report.models:
         if model.role == "model":
@@ -61,14 +61,14 @@ def caveat(report: Report) -> str:
 
 
 def findings(report: Report, model: ModelReport) -> list[str]:
-    """Say of one model what leaks, why the limit holds or not, then what it cost."""
+    """Say of one model what leaks, why the limit holds or not, what it cost, how the target is predicted."""
     said = []
     for leak in model.leaks:
         if leak.attack is not None:
             said.append(_leak_sentence(report, model, leak))
         if leak.verdict is not None:
             said.append(f"{shown(leak.attribute)}: {leak.verdict.sentence}")
-    return [*said, *costs(model)]
+    return [*said, *costs(model), *_task_sentence(report, model)]
 
 
 def costs(model: ModelReport) -> Iterable[str]:
@@ -200,6 +200,26 @@ def _leak_sentence(report: Report, model: ModelReport, leak: LeakResult) -> str:
         f"{leak.attack.strongest.auc.value:.3f}{beside} ({SCALE})."
     )
     return told if leak.detected else f"{told} That is no better than luck explains."
+
+
+def _task_sentence(report: Report, model: ModelReport) -> Iterable[str]:
+    """Say how well the target is predicted from the embedding, from plain PCA and from the raw data."""
+    if model.task is None:
+        return
+    control = control_of(report, model)
+    beside = "".join(
+        f", from {name} {task.auc.value:.3f}"
+        for name, task in (
+            ("plain PCA", None if control is None else control.task),
+            ("the raw data", report.raw_task),
+        )
+        if task is not None
+    )
+    target = None if model.decisions is None else model.decisions.target
+    yield (
+        f"{shown(target or 'the target')} is predicted from the embedding at AUC {model.task.auc.value:.3f}"
+        f"{beside}."
+    )
 
 
 def _from_to(numbers: Sequence[int]) -> str:

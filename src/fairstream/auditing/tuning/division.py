@@ -39,10 +39,14 @@ _MANY_CATEGORIES = 50
 
 @dataclass(frozen=True)
 class Division:
-    """Moments of the rows to fit on, and the three parts of the rows."""
+    """Moments of the rows to fit on, and the three parts of the rows.
+
+    `held_back` is about the share of all rows whose groups the moments do not count.
+    """
 
     moments: GroupMoments
     parts: Mapping[str, SampledRows]
+    held_back: float = 0.0
 
     @property
     def n_rows(self) -> int:
@@ -157,7 +161,7 @@ def divided(
     moments.schema = Schema.of(source)
     assert moments.sample is not None
     rows = {name: part.rows() for name, part in parts.items()} | {"fit": moments.sample.rows()}
-    return Division(moments, rows)
+    return Division(moments, rows, held_back=round(1.0 - PARTS["fit"], 2))
 
 
 def row_places(first: int, n_rows: int) -> NDArray[np.intp]:

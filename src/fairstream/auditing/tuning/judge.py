@@ -189,6 +189,8 @@ class Judge:
 
     def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:
         rows = self._division.parts[part].X
+        # A guard reckons with some dither before one is chosen: that of the candidate may be less.
+        subspace = replace(subspace, parameters={**subspace.parameters, "dither": dither})
         return np.asarray(subspace.embed(rows, dither=dither, key=self._key, ids=self._ids[part]))
 
     def _target_score(self, Z_fit: NDArray[Any], Z: NDArray[Any]) -> float | None:

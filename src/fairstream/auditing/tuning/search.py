@@ -152,7 +152,10 @@ def tune(
             name: verdict(result, limit, confidence=confidence, most_rows=division.n_rows)
             for name, result in attacks.items()
         }
-    estimator = _fitted(division.moments, subspace, sample, dither=dither, ids=ids)
+    chosen = {"dither": dither, "ids": ids}
+    if division.held_back:
+        chosen["held_back"] = division.held_back
+    estimator = _fitted(division.moments, subspace, sample, chosen)
     return Tuned(estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance)
 
 
@@ -305,7 +308,7 @@ class _Search:
 
 
 def _fitted(
-    moments: GroupMoments, subspace: FairSubspace, sample: int, **chosen: float | bool | str
+    moments: GroupMoments, subspace: FairSubspace, sample: int, chosen: Mapping[str, float | bool | str]
 ) -> FairStreamingPCA:
     meant = replace(subspace, parameters={**subspace.parameters, **chosen})
     parameters = {name: meant.parameters[name] for name in choice_names()}
