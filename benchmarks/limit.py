@@ -24,7 +24,8 @@ What is counted (d = 38,804 features, one grey CelebA image; b rows; float32 pro
   that of two bare products and a QR factorisation a step in torch, on as many threads; and over the same with
   groups apart and their means, as plain code of the method has it. Ours with NumPy, and with torch.
 - threads: the time with the threads of BLAS over that with threads of our own, which share rows or features;
-  alone and beside two busy processes. Small LAPACK runs on one thread in both.
+  alone and beside two busy processes. Small LAPACK runs on one thread in both. Ours stay as long as any of
+  these times grows by more than a tenth without them.
 - load: how many times as long each path takes beside two busy processes as without them, over the same number
   for a plain product X @ Y.
 - images: fitting from the JPEG archive over the slower of its two halves, each alone with all processors: the
