@@ -131,7 +131,12 @@ class IterableSource:
         check_matrix(X, place)
         labels, target = paired(labels, X, f"labels of {place}"), paired(target, X, f"target of {place}")
         if not sp.issparse(X):
-            X = np.asarray(X)
+            is_frame, X = hasattr(X, "columns"), np.asarray(X)
+            if is_frame and X.dtype == object:
+                raise ValueError(
+                    f"{place} is a frame with columns that are no numbers: yield (numbers, labels), or open "
+                    "the file that it comes from, or one frame of all"
+                )
             check_shape_and_type(place, X.shape, X.dtype)
             X = X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
         if self._shape is not None and X.shape[1] != self._shape[1]:

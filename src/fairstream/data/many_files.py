@@ -136,7 +136,7 @@ class ManyFiles:
                     "same columns"
                 )
             found = reader.schema.field(name).type
-            if column_kind(found) != column_kind(wanted):
+            if column_kind(found) not in (column_kind(wanted), "empty"):  # no value at all fits any type
                 raise ValueError(
                     f"column {name!r} is {wanted} in {self._first.place} and {found} in {reader.place}: "
                     "write all files with one type"

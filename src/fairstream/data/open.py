@@ -77,6 +77,7 @@ _SUFFIXES = {
     ".zarr": "zarr",
     ".zip": "images",
 }
+_DATABASE_FILES = (".db", ".sqlite", ".sqlite3", ".duckdb")
 
 
 def open_source(
@@ -266,8 +267,12 @@ def _kind_of_path(path: Path) -> str | None:
         raise ValueError(f"{text} is not a regular file: write its contents to one first")
     kind = table_kind(text) or _SUFFIXES.get(path.suffix.lower())
     if kind is None:
+        if path.suffix.lower() in _DATABASE_FILES:
+            raise ValueError(f"{text} is a database: name it by URL, sqlite:///{text} or duckdb:///{text}")
         known = ", ".join(_SUFFIXES)
-        raise ValueError(f"{text} ends in {path.suffix or 'nothing'}: rename it, or open one of {known}")
+        raise ValueError(
+            f"{text} ends in {path.suffix or 'nothing'}: rename it if it is one of {known}, else convert it"
+        )
     return kind
 
 
@@ -307,6 +312,13 @@ def _kind_of_object(data: Any) -> str:
         return "frame"
     if hasattr(data, "__array__") and hasattr(data, "shape"):
         return "array"
+    if hasattr(data, "read"):
+        raise ValueError(f"a {type(data).__name__} is an open file: pass its path, or read it into a frame")
+    if hasattr(data, "cursor") or hasattr(data, "raw_connection"):
+        raise ValueError(
+            f"a {type(data).__name__} is a connection: pass the address of the database and a query, as in "
+            'open_source("sqlite:///people.db", query="SELECT * FROM people"), or a relation of DuckDB'
+        )
     if callable(data) and not inspect.isclass(data):
         return "iterable"
     if isinstance(data, Iterable) and not isinstance(data, bytes | dict | set):

@@ -24,6 +24,7 @@ from fairstream.data.identities import checked_ids
 from fairstream.data.json_lines import JsonLinesReader
 from fairstream.data.labels import LabelledSource, listed_names, refuse_roles_as_features
 from fairstream.data.lazy_tables import lazy_reader
+from fairstream.data.list_columns import fixed_types, with_fixed_lists, with_types
 from fairstream.data.many_files import FileReader, ManyFiles
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
@@ -150,11 +151,13 @@ class TableSource:
             "null_values": getattr(reader, "null_values", ()),
             "unread": getattr(reader, "unread", ""),
         }
+        self._lists = fixed_types(reader, chosen, encoding)
+        schema = with_types(reader.schema, self._lists)
         if encoding is not None:
-            self._encoder = TableEncoder.restored(reader.schema, encoding, unseen=unseen, **read)
+            self._encoder = TableEncoder.restored(schema, encoding, unseen=unseen, **read)
         else:
             self._encoder = TableEncoder.plan(
-                reader.schema,
+                schema,
                 chosen,
                 categories=categories or {},
                 standardize=standardize,
@@ -296,6 +299,7 @@ class TableSource:
         for batch in self._reader.batches(wanted, [name for name in wanted if name in numbers]):
             count += batch.num_rows
             chosen = batch.select(list(columns)) if more else batch
+            chosen = with_fixed_lists(chosen, self._lists) if self._lists else chosen
             yield with_nulls(chosen, self._nulls) if self._nulls else chosen
         expected = self.n_rows
         if expected is None:
