@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fairstream import FairEraser, FairImagePCA, FairStreamingPCA, open_like
-from fairstream.data.given import Given
+from fairstream.data.kinds import Given
 from fairstream.data.tensors import TensorRows, is_tensor
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, Matrix
 from fairstream.data.cutting import check_block_size, default_block_size, row_ranges
-from fairstream.data.identities import NumberedSource
-from fairstream.data.labels import MatrixRoles, choose_key, listed_names
+from fairstream.data.ids import NumberedSource
 from fairstream.data.matrices import check_matrix, check_pointers, check_shape_and_type, check_sparse
 from fairstream.data.parts import check_part, rows_worth_a_task
+from fairstream.data.roles import MatrixRoles, choose_key, listed_names
 
 _SPARSE_MEMBERS = {"format", "shape", "data"}
 

@@ -71,8 +71,10 @@ class CsvReader(FrontToBack):
             if guessed and self._delimiter not in header:  # decimal commas in the rows, for example
                 self._refuse_other_delimiter(header)
             raise
-        self._looked_at = None if whole else len(head)
-        self._has_rows = rows > 0 or not whole
+        self.null_values, self.skips_rows = self._dialect.null_values, self._dialect.skips
+        self.without_rows = None if rows or not whole else self.place
+        looked_at = None if whole else len(head)
+        self.unread = looked_at_note(looked_at, self.place, "fix a type with column_types={name: type}")
         if guessed and len(self.schema.names) == 1:
             self._refuse_other_delimiter(self.schema.names[0])
         names = {*self.schema.names}
@@ -145,29 +147,9 @@ class CsvReader(FrontToBack):
         self._dialect.end(self.place)
 
     @property
-    def skips_rows(self) -> bool:
-        """Whether rows that do not fit are skipped: then every pass must read the same columns."""
-        return self._dialect.skips
-
-    @property
     def skipped_rows(self) -> int:
         """Rows that the last pass skipped, in this file and those beside it."""
         return sum(self._dialect.skipped.values())
-
-    @property
-    def null_values(self) -> tuple[str, ...]:
-        """Cells that were declared to be missing, beside the usual ones."""
-        return self._dialect.null_values
-
-    @property
-    def without_rows(self) -> str | None:
-        """The name of the file if it has no rows that types could come from."""
-        return None if self._has_rows else self.place
-
-    @property
-    def unread(self) -> str:
-        """What to add if a column seems to hold no value, and only the first lines were looked at."""
-        return looked_at_note(self._looked_at, self.place, "fix a type with column_types={name: type}")
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""

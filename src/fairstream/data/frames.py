@@ -13,7 +13,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from fairstream.data.lazy_types import lazy_kind
+from fairstream.data.other_libraries import lazy_kind
 from fairstream.errors import meant
 from fairstream.linalg import FloatArray
 

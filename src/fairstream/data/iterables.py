@@ -12,9 +12,9 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import check_block_size, closing_early, reslice
 from fairstream.data.groups import encode_groups
-from fairstream.data.identities import checked_ids
-from fairstream.data.labels import listed_names
+from fairstream.data.ids import checked_ids
 from fairstream.data.matrices import check_matrix, check_shape_and_type
+from fairstream.data.roles import listed_names
 
 _WANTED = "yield (X, labels), (X, labels, target), a Block, or X alone"
 

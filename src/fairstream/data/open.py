@@ -14,8 +14,7 @@ import scipy.sparse as sp
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, is_source
-from fairstream.data.dask_types import comes_from_dask
-from fairstream.data.file_sets import (
+from fairstream.data.file_search import (
     TABLE_KINDS,
     FileSet,
     as_url,
@@ -25,9 +24,9 @@ from fairstream.data.file_sets import (
     table_kind,
     tables_in,
 )
-from fairstream.data.identities import NumberedSource
+from fairstream.data.ids import NumberedSource
 from fairstream.data.image_files import is_image_name
-from fairstream.data.lazy_types import lazy_kind
+from fairstream.data.other_libraries import comes_from_dask, lazy_kind
 from fairstream.data.standard_input import spooled
 from fairstream.errors import missing_extra
 

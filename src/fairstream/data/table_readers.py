@@ -44,11 +44,40 @@ class TableReader(Protocol):
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns of text that cannot be decoded."""
 
+    @property
+    def null_values(self) -> tuple[str, ...]:
+        """Cells that were read as missing beside the usual ones."""
+
+    @property
+    def unread(self) -> str:
+        """What to add if a column seems to hold no value, and only the first lines were looked at."""
+
+    @property
+    def without_rows(self) -> str | None:
+        """The name of the file if it has no rows that types could come from."""
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether rows that do not fit are skipped: then every pass must read the same columns."""
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that the last pass skipped."""
+
 
 class Typed:
-    """A reader whose text is known to be text."""
+    """A reader whose values have types: text is text, and every row fits."""
 
     one_shot = False
+    null_values: tuple[str, ...] = ()
+    unread = ""
+    without_rows: str | None = None
+    skips_rows = False
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that the last pass skipped: none."""
+        return 0
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse nothing."""

@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.dask_types import is_array
+from fairstream.data.other_libraries import is_dask_array, is_torch
 from fairstream.linalg import FloatArray
 
 # Types that NumPy lacks, and the smallest of its own that holds them. All others keep their name.
 _HELD_BY = {"bfloat16": "float32"}
-
-
-def is_torch(X: Any) -> bool:
-    """Whether it is a tensor of torch, which is not imported to find out."""
-    return any((kind.__module__, kind.__name__) == ("torch", "Tensor") for kind in type(X).__mro__)
 
 
 def is_tensor(X: Any) -> bool:
@@ -28,7 +23,7 @@ def is_tensor(X: Any) -> bool:
     >>> is_tensor(np.eye(2))
     False
     """
-    if isinstance(X, np.ndarray | np.generic) or is_array(X):
+    if isinstance(X, np.ndarray | np.generic) or is_dask_array(X):
         return False
     return is_torch(X) or hasattr(X, "__array_namespace__")
 

@@ -17,10 +17,10 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, Matrix, take_rows
 from fairstream.data.cutting import default_block_size, row_ranges
 from fairstream.data.frames import check_numbers, column_names, eager_frame, refuse_missing, take_out, without
-from fairstream.data.given import Given
 from fairstream.data.groups import Groups, encode_groups
-from fairstream.data.identities import take_ids
+from fairstream.data.ids import take_ids
 from fairstream.data.intersections import IntersectedSource, intersection_names, with_intersections
+from fairstream.data.kinds import Given
 from fairstream.data.matrices import check_matrix
 from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.schema import Schema
