@@ -28,6 +28,7 @@ from fairstream.data.ids import NumberedSource
 from fairstream.data.image_files import is_image_name
 from fairstream.data.other_libraries import comes_from_dask, lazy_kind
 from fairstream.data.standard_input import spooled
+from fairstream.data.tensors import is_tensor
 from fairstream.errors import missing_extra
 
 
@@ -309,7 +310,7 @@ def _kind_of_object(data: Any) -> str:
         return "frame"
     if module == "pandas" and hasattr(data, "columns"):
         return "frame"
-    if hasattr(data, "__array__") and hasattr(data, "shape"):
+    if is_tensor(data) or (hasattr(data, "__array__") and hasattr(data, "shape")):
         return "array"
     if hasattr(data, "read"):
         raise ValueError(f"a {type(data).__name__} is an open file: pass its path, or read it into a frame")
