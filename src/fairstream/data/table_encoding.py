@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _TOO_MANY_TO_NAME = 5
 _MOST_NAMED = 8  # columns in a message
 _FEWEST_ROWS = 100  # fewer whole numbers differ by chance
 _TILE_BYTES = 2**20  # of rows that are written at once
+_LINE_NUMBERS = 8  # of columns at a time: a row of them is a line of the processor's cache
 _FEWEST_TILE_ROWS = 64  # a slice of the table costs something for each column
 # Not "none": it often says that there is no such thing, as the guarantors of German credit.
 _WRITTEN_NUMBER = re.compile(r"\s*[-+]?[$€£]?\s*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)\s*[%€$£]?\s*")
@@ -545,14 +547,36 @@ class TableEncoder:
         step = max(_TILE_BYTES // (8 * self.width), _FEWEST_TILE_ROWS)
         stop = 0
         for batch in chosen.to_batches():
+            columns = _side_by_side(batch)
             for first in range(0, batch.num_rows, step):
-                rows: NDArray[np.float64] = batch.slice(first, step).to_tensor(null_to_nan=True).to_numpy()
+                tile = batch.slice(first, step)
+                start, stop = stop, stop + tile.num_rows
+                rows = X[start:stop]
+                if columns is None:
+                    rows[:] = tile.to_tensor(null_to_nan=True).to_numpy()
+                else:
+                    for j in range(0, self.width, _LINE_NUMBERS):
+                        few = slice(j, j + _LINE_NUMBERS)
+                        rows[:, few] = columns[first : first + len(rows), few]
                 with np.errstate(over="ignore", invalid="ignore"):
-                    if not np.isfinite(rows.sum()):  # cheaper than a look at each value
+                    if not np.isfinite(np.vdot(rows, rows)):  # cheaper than a look at each value
                         return None  # column by column tells which
-                start, stop = stop, stop + len(rows)
-                X[start:stop] = rows
         return X
+
+
+def _side_by_side(batch: Any) -> NDArray[np.float64] | None:
+    """Return the columns of a record batch as a matrix, where they are; None if their distances differ.
+
+    They are in an Arrow file. The matrix must not outlive the batch.
+    """
+    if any(column.null_count for column in batch.columns):
+        return None
+    starts = [column.buffers()[1].address + 8 * column.offset for column in batch.columns]
+    apart = {other - one for one, other in pairwise(starts)} or {8}
+    if len(apart) > 1:
+        return None
+    shape, strides = (batch.num_rows, len(starts)), (8, *apart)
+    return np.lib.stride_tricks.as_strided(batch.column(0).to_numpy(), shape, strides, writeable=False)
 
 
 def _checked_policy(unseen: str | None, choices: Sequence[str], why: str = "") -> str:
@@ -601,10 +625,14 @@ def encode_labels(name: str, column: Any) -> GroupColumn:
     """Encode one sensitive column; nulls and NaN are unknown."""
     values = _plain(column)
     letters = _single_bytes(values)
-    encoded = (values if letters is None else letters).dictionary_encode()
-    labels = encoded.dictionary.to_pylist()
     if letters is not None:
-        labels = [bytes([letter]).decode() for letter in labels]
+        present = np.flatnonzero(np.bincount(letters))
+        groups = encode_column(name, [bytes([letter]).decode() for letter in present])
+        table = np.zeros(256, dtype=np.intp)
+        table[present] = groups.codes
+        return check_groups(name, GroupColumn(table[letters], groups.labels))
+    encoded = values.dictionary_encode()
+    labels = encoded.dictionary.to_pylist()
     for label in labels:
         if isinstance(label, str) and len(label) > _MAX_LABEL:
             raise ValueError(
@@ -617,10 +645,10 @@ def encode_labels(name: str, column: Any) -> GroupColumn:
     return check_groups(name, GroupColumn(np.append(groups.codes, -1)[indices], groups.labels))
 
 
-def _single_bytes(values: Any) -> Any | None:
+def _single_bytes(values: Any) -> NDArray[np.uint8] | None:
     """Return text of one byte a row, such as "f" and "m", as these bytes; None if it is anything else.
 
-    Bytes are told apart four times as quickly as text, which is a tenth of the time of a narrow table.
+    Bytes are told apart many times as quickly as text, which is a tenth of the time of a narrow table.
     """
     if not len(values) or values.null_count:
         return None
@@ -631,7 +659,7 @@ def _single_bytes(values: Any) -> Any | None:
     offsets = np.frombuffer(ends, dtype=kind)[values.offset : values.offset + len(values) + 1]
     if offsets[-1] - offsets[0] != len(values) or (np.diff(offsets) != 1).any():
         return None
-    return pa.Array.from_buffers(pa.uint8(), len(values), [None, text], offset=int(offsets[0]))
+    return np.frombuffer(text, dtype=np.uint8)[offsets[0] : offsets[-1]]
 
 
 def plain_columns(table: Any, names: Sequence[str]) -> Any:
