@@ -27,7 +27,7 @@ from fairstream.cli.options import (
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
-from fairstream.data.file_sets import absolute
+from fairstream.data.file_search import absolute
 from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.learner import SOLVERS

@@ -132,6 +132,11 @@ RULES = (
     Rule(r"""delimiter=(['"].['"])""", r"--delimiter \1", "another delimiter"),
     Rule(r"newlines_in_values=True", "--option newlines_in_values=true", "another file"),
     Rule(
+        r"^sensitive_features names '([^']*,[^']*)', (.*): name one of these$",
+        r"--sensitive names '\1', \2: name one of these, and give --sensitive once for each",
+        r"sensitive_features names '\1', \2: name one of these",
+    ),
+    Rule(
         r"has (\S*;\S*): name one of these",
         r"has \1: name one of these, or pass --delimiter ';' if that separates its columns",
         r"has \1: name one of these",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ _FEWEST_ROWS = 100  # fewer whole numbers differ by chance
 _TILE_BYTES = 2**20  # of rows that are written at once
 _FEWEST_TILE_ROWS = 64  # a slice of the table costs something for each column
 # Not "none": it often says that there is no such thing, as the guarantors of German credit.
+_WRITTEN_NUMBER = re.compile(r"\s*[-+]?[$€£]?\s*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)\s*[%€$£]?\s*")
 _MEANT_AS_MISSING = frozenset(("?", "-", "na", "n/a", "unknown", "null", "nan", "missing"))
 
 
@@ -222,6 +224,7 @@ class CategoryColumn:
         if not self._given:
             self._warn_of_identifiers()
             self._warn_of_missing()
+            self._warn_of_numbers()
             self._counts = {label: self._counts[label] for label in sorted(self._counts, key=label_order)}
             if self._policy == "other":
                 self._join_rarest()
@@ -261,6 +264,20 @@ class CategoryColumn:
                     FairstreamWarning,
                     stacklevel=2,
                 )
+
+    def _warn_of_numbers(self) -> None:
+        """Warn of numbers that are text for the way they are written: 1,234 or 0,5, 12 % or $5."""
+        texts = [value for value in self._counts if isinstance(value, str)]
+        written = next((value for value in texts if not _is_number(value)), None)
+        if written is None or len(texts) < 2 or not all(map(_WRITTEN_NUMBER.fullmatch, texts)):
+            return
+        warnings.warn(
+            f"column {self.name!r} holds numbers written as {written!r}, taken for categories: write them as "
+            f"1234.5, pass decimal=',' if a comma is their decimal mark, or list all of them in "
+            f"categories={{{self.name!r}: [...]}} if they are names",
+            FairstreamWarning,
+            stacklevel=2,
+        )
 
     def _refuse_numbers_with_strangers(self) -> None:
         """Refuse text that is numbers except for a few values: a column that changed its type half-way."""

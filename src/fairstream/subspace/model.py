@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.frames import eager_frame
-from fairstream.data.given import Given
 from fairstream.data.groups import label_order
-from fairstream.data.identities import take_ids
+from fairstream.data.ids import take_ids
+from fairstream.data.kinds import Given
 from fairstream.data.matrices import check_matrix
 from fairstream.data.open import open_source
 from fairstream.data.row_marks import checked_marks

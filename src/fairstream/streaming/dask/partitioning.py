@@ -16,9 +16,9 @@ import numpy as np
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource, is_source
 from fairstream.data.dask_collections import encoded_alike, rows_in_all
-from fairstream.data.dask_types import is_collection, is_task
-from fairstream.data.file_sets import absolute
-from fairstream.data.labels import listed_names
+from fairstream.data.file_search import absolute
+from fairstream.data.other_libraries import is_dask, is_task
+from fairstream.data.roles import listed_names
 from fairstream.streaming.dask.parts import Part, SourcePart
 from fairstream.streaming.dask.reducing import WINDOW
 
@@ -63,7 +63,7 @@ def opened(
     """Return X as one source, or as one for each item of a list of paths or sources."""
     options = options or {}
     listed = list(X) if isinstance(X, list | tuple) and X else [X]
-    if is_collection(X) or any(map(is_task, listed)):
+    if is_dask(X) or any(map(is_task, listed)):
         return [open_source(X, sensitive_features=sensitive_features, **options)]
     if all(isinstance(item, str | os.PathLike) for item in listed):
         return _of_paths(listed, sensitive_features, options)
