@@ -284,6 +284,15 @@ def test_fitting_rows_of_a_small_group_are_not_counted_out(fair):
     assert (found.n_unknown_fit, found.n_fit) == (20, 580)
 
 
+def test_a_group_of_the_least_fitting_rows_is_attacked_though_some_rows_are_not_counted(fair):
+    X, sex = planted(400, seed=15)
+    Xt, sex_t = planted(600, seed=16)
+    labels, labels_t = sex["sex"].astype(object), sex_t["sex"].astype(object)
+    labels[:30], labels_t[:10], labels_t[10:13] = "rare", "rare", "lone"
+    found = audit(fair, X, {"sex": labels}, train=(Xt, {"sex": labels_t}), **QUICK).models[0].leaks[0].attack
+    assert (found.n_unknown_fit, found.n_groups) == (20, 3)
+
+
 def test_a_gap_stands_beside_what_shuffled_labels_show(fair):
     X, sex = planted(4_000, seed=17)
     options = {"attackers": ["linear"], "n_permutations": 99}

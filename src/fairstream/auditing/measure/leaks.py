@@ -84,7 +84,7 @@ def attacked(
     codes, fit_codes = _learnable(attribute, rows, setting)
     if codes is None:
         return None
-    found = attack(
+    return attack(
         scored.Z,
         codes,
         fit=None if fit is None else (fit.Z, fit_codes),
@@ -92,10 +92,9 @@ def attacked(
         families=setting.options["attackers"],
         level=setting.options["level"],
         seed=setting.options["random_state"],
+        names=setting.names(attribute),
         progress=progress,
     )
-    names = setting.names(attribute)
-    return replace(found, by_group={names[int(code)]: auc for code, auc in found.by_group.items()})
 
 
 def _learnable(
@@ -118,9 +117,10 @@ def _blurred(codes: Codes, min_group_size: int) -> Codes:
     n_left_out = int(np.sum(codes < 0))
     if not 0 < n_left_out < min_group_size:
         return codes
-    known = np.flatnonzero(codes >= 0)
+    # Of the largest group: another could become too small to attack.
+    spared = np.flatnonzero(codes == np.bincount(codes[codes >= 0]).argmax())
     blurred = codes.copy()
-    blurred[known[spread_rows(len(known), min_group_size - n_left_out)]] = -1
+    blurred[spared[spread_rows(len(spared), min_group_size - n_left_out)]] = -1
     return blurred
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold
 
-from fairstream.auditing.measure.attack import folds_needed
+from fairstream.auditing.measure.attack import first_rows, folds_needed
 from fairstream.auditing.measure.attackers import FOREST
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
 from fairstream.auditing.measure.fitting import one_thread
@@ -96,7 +96,7 @@ def _forest(
     rng = np.random.default_rng(seed)
     parts = []
     for used, scored in folds:
-        drawn = rng.permutation(used)[:MOST_ROWS]
+        drawn = first_rows(rng.permutation(used), fit_labels, MOST_ROWS)
         # As many trees as a trial has: two forests are compared, not a leak measured.
         odds = FOREST.log_odds(fit_rows[drawn], fit_labels[drawn], rows[scored], seed, trial=True)
         parts.append(auc_influence(odds, labels[scored]))
