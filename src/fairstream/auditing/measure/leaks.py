@@ -14,7 +14,6 @@ from fairstream.auditing.measure.attack import LEAST_ROWS, Progress, attack
 from fairstream.auditing.measure.attackers import FAMILIES
 from fairstream.auditing.measure.embeddings import EmbeddedRows
 from fairstream.auditing.measure.gap_noise import gap_noise
-from fairstream.auditing.measure.metrics import relative_gap
 from fairstream.auditing.measure.mmd import Discrepancy, discrepancy
 from fairstream.auditing.measure.rounding import rounding_leak
 from fairstream.auditing.measure.setting import Setting, spread_rows
@@ -192,9 +191,9 @@ def _gaps(
             GapResult(
                 group=str(label),
                 mean_gap=mean_gap,
-                mean_gap_relative=relative_gap(mean_gap, of_pca[0]),
+                mean_gap_relative=views.relative_gap(mean_gap, of_pca[0]),
                 second_moment_gap=second_moment_gap,
-                second_moment_gap_relative=relative_gap(second_moment_gap, of_pca[1]),
+                second_moment_gap_relative=views.relative_gap(second_moment_gap, of_pca[1]),
                 mmd2=None if distance is None else distance.biased,
                 mmd2_unbiased=None if distance is None else distance.unbiased,
                 mmd2_p_value=None if distance is None else distance.p_value,
