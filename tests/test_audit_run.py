@@ -15,9 +15,10 @@ from support import embedded
 
 from fairstream import FairStreamingPCA, GroupMoments, fair_components
 from fairstream.auditing import audit, run
+from fairstream.auditing.comparing import compared
 from fairstream.auditing.measure import task
 from fairstream.auditing.measure.mmd import mmd2
-from fairstream.auditing.measure.words import VERBS, compared
+from fairstream.auditing.measure.words import VERBS
 from fairstream.auditing.report import Estimate
 from fairstream.auditing.suppression import rare_combinations
 from fairstream.auditing.survey import survey

@@ -86,7 +86,9 @@ the limit is 0.650.
     within = f"{sure} at most {upper[farthest]:.3f}; the limit is {limit:.3f}."
     if n_rows := more[farthest][0]:
         within += f" Its curve is not flat: with {n_rows:,} rows it may read up to {ahead[farthest]:.3f}."
-    return answered(CANNOT_TELL if ahead[farthest] > limit else HOLDS, farthest, within)
+    if ahead[farthest] <= limit:
+        return answered(HOLDS, farthest, within)
+    return answered(CANNOT_TELL, farthest, f"{within} Let attackers have more rows.")
 
 
 def readings(found: AttackResult) -> dict[str, tuple[float, float]]:
