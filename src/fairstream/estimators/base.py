@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from fairstream.data.intersections import IntersectedSource, intersection_names,
 from fairstream.data.matrices import check_matrix
 from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.schema import Schema
-from fairstream.data.small_groups import row_level_caution, warn_of_row_level
+from fairstream.data.small_groups import MIN_GROUP_SIZE, row_level_caution, warn_of_row_level
 from fairstream.data.tensors import TensorRows
 from fairstream.estimators.learner import (
     Learner,
@@ -37,30 +38,40 @@ from fairstream.files.format import Arrays, Header, PathLike, Storable, checked,
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.subspace.choices import Choices, choice_names
+from fairstream.subspace.choices import Choices, NUnfair, Screen, choice_names
 from fairstream.subspace.dither import check_ids_given, warn_of_unused
 from fairstream.subspace.model import FairSubspace
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[misc]
     """A scikit-learn estimator around a `Learner`: it learns, solves on first use, saves and resumes.
 
-    Subclasses have the parameters, and `transform`. What a learner and `Choices` ask for and a subclass has
-    no parameter for is in its `fixed`.
+    The fields are the parameters that all estimators share, as `FairStreamingPCA` describes them;
+    scikit-learn reads them from the `__init__` of the dataclass. Subclasses add `transform` and parameters of
+    their own. `fixed` holds what learners and `Choices` ask for and a subclass has no parameter for.
     """
 
     fixed: ClassVar[Mapping[str, Any]] = {}
 
-    sensitive_columns: str | Sequence[str] | None
-    intersections: Sequence[Sequence[str]] | None
-    min_group_size: int
-    dither: float
-    dither_key: PathLike | None
-    ids: bool | str
-    random_state: Any
+    n_unfair: NUnfair = 1
+    constraint: str = "all"
+    solver: str = "auto"
+    rank: int | None = None
+    step_rows: int | tuple[int, int] | None = None
+    power_steps: int | tuple[int, int] = 10
+    on_empty_group: str = "extend"
+    sensitive_columns: str | Sequence[str] | None = None
+    intersections: Sequence[Sequence[str]] | None = None
+    min_group_size: int = MIN_GROUP_SIZE
+    screen: Screen = None
+    dither: float = 0.0
+    ids: bool | str = False
+    dither_key: PathLike | None = None
+    random_state: Any = None
 
-    _learner: Learner
-    _subspace: FairSubspace | None
+    _learner: Learner = field(init=False)
+    _subspace: FairSubspace | None = field(init=False)
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
     __metadata_request__partial_fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.estimators.base import FairEstimator
-from fairstream.files.format import PathLike, storable
+from fairstream.files.format import storable
 from fairstream.linalg import FloatArray
-from fairstream.subspace.choices import NUnfair, Screen, choice_names
+from fairstream.subspace.choices import choice_names
 from fairstream.subspace.frontier import Frontier
 
 
 @storable
+@dataclass(eq=False, repr=False)
 class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type: ignore[misc]
     """PCA that nulls the directions in which sensitive groups differ, learned in one pass.
 
@@ -132,54 +133,14 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
 
     kind: ClassVar[str] = "FairStreamingPCA"
 
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        n_unfair: NUnfair = 1,
-        constraint: str = "all",
-        directions: str = "absolute",
-        solver: str = "auto",
-        rank: int | None = None,
-        step_rows: int | tuple[int, int] | None = None,
-        power_steps: int | tuple[int, int] = 10,
-        on_empty_group: str = "extend",
-        sensitive_columns: str | Sequence[str] | None = None,
-        intersections: Sequence[Sequence[str]] | None = None,
-        min_group_size: int = MIN_GROUP_SIZE,
-        screen: Screen = None,
-        guard: float = 0.0,
-        keep_target: float = 0.0,
-        guard_seed: int = 0,
-        sample: int | None = None,
-        whiten: bool = False,
-        dither: float = 0.0,
-        ids: bool | str = False,
-        dither_key: PathLike | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_unfair = n_unfair
-        self.constraint = constraint
-        self.directions = directions
-        self.solver = solver
-        self.rank = rank
-        self.step_rows = step_rows
-        self.power_steps = power_steps
-        self.on_empty_group = on_empty_group
-        self.sensitive_columns = sensitive_columns
-        self.intersections = intersections
-        self.min_group_size = min_group_size
-        self.screen = screen
-        self.guard = guard
-        self.keep_target = keep_target
-        self.guard_seed = guard_seed
-        self.sample = sample
-        self.whiten = whiten
-        self.dither = dither
-        self.ids = ids
-        self.dither_key = dither_key
-        self.random_state = random_state
+    n_components: int | float | None = None
+    _: KW_ONLY
+    directions: str = "absolute"
+    guard: float = 0.0
+    keep_target: float = 0.0
+    guard_seed: int = 0
+    sample: int | None = None
+    whiten: bool = False
 
     def frontier(self, n_unfair: Iterable[int] | None = None, **choices: Any) -> Frontier:
         """Return variance kept and gaps left for every m, from the moments alone.
