@@ -36,7 +36,7 @@ def learned_on_cluster(
     docs/howto/scaling.md has the rest.
     """
     check_installed()
-    sources = opened(source)
+    sources = opened(source, estimator.roles())
     for one in sources:
         if not comes_from_dask(one):  # which would have to be computed here
             estimator.check_source(one)
