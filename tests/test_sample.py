@@ -108,6 +108,8 @@ def test_a_size_that_is_no_number_of_rows_is_refused(size):
 def test_samples_of_another_size_do_not_merge():
     with pytest.raises(ValueError, match="only samples of one size and key merge"):
         RowSample(3).merge(RowSample(4))
+    with pytest.raises(ValueError, match="only samples of one size and key merge"):
+        GroupMoments(2, sample=3).merge(GroupMoments(2, sample=4).update(np.eye(2)))  # the first is empty
 
 
 # In a summary ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -241,8 +242,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             )
         learned, arrays = self.learner_.to_state(with_sample=with_sample)
         names = getattr(self, "feature_names_in_", None)
+        parameters = self.get_params(deep=False)
+        if self.dither_key is not None:
+            parameters["dither_key"] = os.fspath(self.dither_key)
         header = {
-            "parameters": self.get_params(deep=False),
+            "parameters": parameters,
             "feature_names_in": None if names is None else [*map(str, names)],
         }
         return header | learned, arrays

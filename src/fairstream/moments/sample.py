@@ -146,8 +146,8 @@ class RowSample:
             labels,
         )
 
-    def merge(self, other: RowSample) -> RowSample:
-        """Add the rows of another sample, as if they had come here."""
+    def check_mergeable(self, other: RowSample) -> None:
+        """Refuse a sample that keeps other rows, or keeps them in another way."""
         if self.mixer != other.mixer:
             raise ValueError(
                 "the samples hold their rows in different ways: collect them with the same rank, dtype and "
@@ -158,6 +158,10 @@ class RowSample:
                 f"the samples keep {self.size} and {other.size} rows a group with keys {self.key} and "
                 f"{other.key}: only samples of one size and key merge"
             )
+
+    def merge(self, other: RowSample) -> RowSample:
+        """Add the rows of another sample, as if they had come here."""
+        self.check_mergeable(other)
         if other._X is None:
             return self
         labels = {name: dict(known) for name, known in self._labels.items()}

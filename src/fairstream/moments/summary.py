@@ -550,6 +550,8 @@ class GroupMoments(Storable):
                 )
         if (self._sample is None) != (other._sample is None):
             raise ValueError("only one of the summaries keeps a sample of rows: collect both with sample=")
+        if self._sample is not None and other._sample is not None:
+            self._sample.check_mergeable(other._sample)
         both = self.n_rows > 0 and other.n_rows > 0
         if both and self.groups.keys() != other.groups.keys():
             raise ValueError(

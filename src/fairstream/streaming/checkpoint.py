@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import warnings
@@ -208,7 +209,8 @@ class Keeper:
 
 
 def _as_stored(value: Any) -> Any:
-    """Return a parameter with tuples as lists: a file does not tell them apart."""
+    """Return a parameter as a file tells it: tuples are lists, paths are text."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     return [*map(_as_stored, value)] if isinstance(value, list | tuple) else value
 
 

@@ -109,23 +109,23 @@ def _parts(path: PathLike, names: Sequence[str], suffix: str, part_rows: int) ->
 
 @contextmanager
 def _npy_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
-    shape, dtype = [0, len(names)], np.dtype(np.float64)
+    n_rows, dtype = 0, np.dtype(np.float64)
 
     def head() -> None:
         # numpy leaves room in the header for the first axis to grow, so it can be written again at the end.
-        about = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
+        stream.seek(0)
+        about = {"descr": dtype.str, "fortran_order": False, "shape": (n_rows, len(names))}
         np.lib.format.write_array_header_1_0(stream, about)
 
     def write(rows: FloatArray, kept: Any = None) -> None:
-        nonlocal dtype
-        if shape[0] == 0:
+        nonlocal n_rows, dtype
+        if n_rows == 0:
             dtype = rows.dtype
             head()
-        shape[0] += len(rows)
+        n_rows += len(rows)
         stream.write(np.ascontiguousarray(rows, dtype=dtype).data)
 
     yield write
-    stream.seek(0)
     head()
     stream.seek(0, 2)
 
