@@ -279,7 +279,7 @@ def test_other_parameters_are_refused(tmp_path):
 def test_a_path_among_the_parameters_is_the_same_when_the_fit_is_resumed(tmp_path):
     fitted(tmp_path, every=2_000, dither=0.3, dither_key=tmp_path / "key")
     assert fitted(tmp_path, resume=True, dither=0.3, dither_key=tmp_path / "key").n_samples_seen_ == 3_000
-    with pytest.raises(ValueError, match="dither_key is .*other.* was written with"):
+    with pytest.raises(ValueError, match=r"dither_key is .*other.* was written with"):
         fitted(tmp_path, resume=True, dither=0.3, dither_key=tmp_path / "other")
 
 

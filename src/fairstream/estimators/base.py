@@ -28,8 +28,8 @@ from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, row_level_caution, warn_of_row_level
 from fairstream.data.tensors import TensorRows
-from fairstream.estimators.learner import (
-    Learner,
+from fairstream.estimators.learner import Learner
+from fairstream.estimators.solvers import (
     check_parameters,
     learner_from_state,
     new_learner,
@@ -364,13 +364,15 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 self.subspace_  # noqa: B018
         return self
 
-    def kept_target(self, target: Any) -> NDArray[np.float64] | None:
+    def kept_target(self, target: Any, name: str = "the target") -> NDArray[np.float64] | None:
         """Return the target of some rows as numbers, None unless it is to be kept."""
         if target is None or not self.settings()["keep_target"]:
             return None
         values = np.asarray(target)
         if values.dtype.kind not in "fiub":
-            raise ValueError(f"the target has dtype {values.dtype}, keep_target needs numbers: write 0 and 1")
+            raise ValueError(
+                f"{name} has dtype {values.dtype}, keep_target needs numbers: pass 0 and 1, or booleans"
+            )
         return values.astype(np.float64)
 
     def roles(self) -> dict[str, Any]:
@@ -462,14 +464,10 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     def _target(self, y: Any, X: Matrix) -> NDArray[np.float64] | None:
         """Return the target as numbers, None unless it is to be kept."""
-        if not self.settings()["keep_target"] or y is None:
-            return None
-        values = np.asarray(paired(y, X, "y"))
-        if values.shape != (X.shape[0],):
+        values = self.kept_target(y if y is None else paired(y, X, "y"), "y")
+        if values is not None and values.shape != (X.shape[0],):
             raise ValueError(f"y has shape {values.shape}, X has {X.shape[0]} rows: pass one value per row")
-        if values.dtype.kind not in "fiub":
-            raise ValueError(f"y has dtype {values.dtype}: pass numbers or booleans, such as y == 'yes'")
-        return values.astype(np.float64)
+        return values
 
     def _checked_rows(
         self, X: Any, sensitive_features: Any, sample_weight: Any, *, reset: bool

@@ -13,7 +13,8 @@ from fairstream.data.blocks import Block, Matrix
 from fairstream.data.groups import Groups
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import Counts
-from fairstream.estimators.learner import Learner, StepLearner, learner_from_state
+from fairstream.estimators.learner import Learner, StepLearner
+from fairstream.estimators.solvers import learner_from_state
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.power.method import PartialSums
 from fairstream.subspace.channels import ChannelSubspaces, joined_states, parted_states, side_by_side
@@ -33,7 +34,7 @@ class ChannelLearner:
 
     Examples
     --------
-    >>> from fairstream.estimators.learner import MomentsLearner
+    >>> from fairstream.estimators.moments_learner import MomentsLearner
     >>> from fairstream.moments import GroupMoments
     >>> learner = ChannelLearner([MomentsLearner(GroupMoments(2)) for channel in range(3)])
     >>> learner.update(np.ones((5, 6)))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from fairstream.data.blocks import Matrix
 from fairstream.data.groups import Groups
 from fairstream.estimators.channels import ChannelLearner, channel_columns
-from fairstream.estimators.learner import new_learner
 from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.estimators.solvers import new_learner
 from fairstream.files.format import Arrays, Header, checked, storable
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments

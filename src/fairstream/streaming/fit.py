@@ -19,14 +19,10 @@ from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
 from fairstream.data.targets import TargetNumbers
 from fairstream.estimators.base import FairEstimator
-from fairstream.estimators.learner import (
-    Learner,
-    MomentsLearner,
-    check_parameters,
-    reads_whole_steps,
-    working_dtype,
-)
+from fairstream.estimators.learner import Learner
+from fairstream.estimators.moments_learner import MomentsLearner
 from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.estimators.solvers import check_parameters, reads_whole_steps, working_dtype
 from fairstream.files.format import PathLike
 from fairstream.moments import GroupMoments
 from fairstream.streaming.checkpoint import Checkpoint, Keeper, Standing, environment_of, refuse_occupied

@@ -11,7 +11,8 @@ from typing import Any, cast
 from fairstream.data.blocks import Block
 from fairstream.data.dask_collections import named_errors, united
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.estimators.learner import Learner, StepLearner, reads_whole_steps
+from fairstream.estimators.learner import Learner, StepLearner
+from fairstream.estimators.solvers import reads_whole_steps
 from fairstream.power.method import PartialSums
 from fairstream.streaming.checkpoint import Standing
 from fairstream.streaming.dask.partitioning import Partitioned
