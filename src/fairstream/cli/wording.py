@@ -155,7 +155,6 @@ RULES = (
         "does not apply beside a model, which settles it",
     ),
     Rule(r"name them with features=\[\.\.\.\]", "name them with --features", "choose other data"),
-    Rule(r"pass it as encoding=\.\.\.", "encode it with --like", "open it like the model's"),
     # Images
     Rule(r"as attributes=\.\.\.", "with --attributes", "with its attributes"),
     Rule(r"name_column=\.\.\.", "--option name_column=COLUMN", "the column of names"),
@@ -253,9 +252,7 @@ RULES = (
     Rule(r"^y (has|is)", r"--target \1", r"the target \1"),
     # What only Python can do
     Rule(r"^backend='\w+' needs", "the data of this command needs"),
-    Rule(r", or pass an iterable of blocks", ""),
     Rule(r", or a DataFrame(?: for mixed columns)?", ", or a table"),
-    Rule(r"open the data with fairstream\.sinks\.open_like, and fit models", "fit models"),
     Rule(r"; a sample_weight counts as repetition.*", ""),
     Rule(r" or sample_weight", ""),
     Rule(r"n_features=(\d+)", r"\1 features"),

@@ -7,7 +7,6 @@ leading eigenvectors of (I - UU') Sigma (I - UU').
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -219,10 +218,7 @@ class Solution:
 
 
 def solution_for(
-    moments: GroupMoments,
-    choices: Choices,
-    eigenpairs: GapEigenpairs | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs | None = None
 ) -> Solution:
     """Return U and V for checked choices.
 
@@ -249,7 +245,6 @@ def solution_for(
             keep=choices.keep_target,
             dither=choices.dither,
             seed=choices.guard_seed,
-            progress=progress,
         )
         V = guarded.components
         variances = np.maximum(np.diag(within.covariance().compress(V)), 0.0)
@@ -283,7 +278,6 @@ def subspace_for(
     moments: GroupMoments,
     choices: Choices,
     feature_names: tuple[str, ...] | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> FairSubspace:
     """Return the fair subspace of `solve` for checked choices."""
     n = moments.n_rows
@@ -292,7 +286,7 @@ def subspace_for(
             f"n_samples={n}: at least two rows are needed to see any variance; a sample_weight counts as "
             "repetition, so weights should sum to about the number of rows"
         )
-    found = solution_for(moments, choices, progress=progress)
+    found = solution_for(moments, choices)
     U, V, variances, choices = found.U, found.V, found.variances, found.choices
     counts = moments.group_counts
     _warn_of_scales(moments, U, variances)

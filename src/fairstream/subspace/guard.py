@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -46,7 +45,7 @@ FEWEST_COSINES = 50
 PRODUCTS = 1_500  # with 400 of the 1,275 of k = 50 a guard leaves faces readable (AUC .81, .73 with all)
 ROWS_A_DIRECTION = 60  # of images and the like; more directions, and the search fits V to its sample
 DIRECTIONS_A_COMPONENT = 4
-RIDGE = 3e-3
+RIDGE = 3e-3  # relative to features of unit variance
 RATE = 0.06
 SCALES = (0.4, 1.0, 2.5)  # of the cosines, in deviations of a score
 LEAST_STEPS = 20
@@ -59,23 +58,8 @@ WORTH_THREADS = 500  # numbers to write and read for each row of a draw
 SPARSE_SHARE = 0.25  # of the cosines that see one or two scores only, as a tree does
 
 
-class Adversary(Protocol):
-    """Reads targets from scores; drawn anew in every step."""
-
-    def draw(self, k: int, n_rows: int, rng: np.random.Generator) -> None:
-        """Choose new features of k scores, as many as n_rows rows can teach."""
-
-    def score(
-        self, Z_fit: FloatArray, T_fit: FloatArray, Z: FloatArray, T: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Fit on (Z_fit, T_fit); return R2 on (Z, T) and its gradient with respect to Z, per column of T.
-
-        T is centred. The first has c numbers for c columns, the second is c x n x k.
-        """
-
-
 class RandomFeatureAdversary:
-    """Ridge regression on random waves of the scores, the scores themselves and, if asked, their products.
+    """Reads groups from scores: ridge regression on random waves of them, themselves and their products.
 
     Parameters
     ----------
@@ -85,8 +69,6 @@ class RandomFeatureAdversary:
     products : bool
         Add products of two scores, all of them if the rows suffice: on data such as images groups differ in
         many covariances a little, which cosines learn slowly.
-    ridge : float
-        Penalty, relative to features of unit variance.
 
     Examples
     --------
@@ -100,8 +82,8 @@ class RandomFeatureAdversary:
     (True, (1, 1000, 2))
     """
 
-    def __init__(self, n_cosines: int = COSINES, *, products: bool = False, ridge: float = RIDGE) -> None:
-        self.n_cosines, self.products, self.ridge = n_cosines, products, ridge
+    def __init__(self, n_cosines: int = COSINES, *, products: bool = False) -> None:
+        self.n_cosines, self.products = n_cosines, products
         self._directions: FloatArray = np.zeros((0, n_cosines // 2), dtype=np.float32)
         self._pairs: tuple[NDArray[np.intp], NDArray[np.intp]] = np.triu_indices(0)
 
@@ -136,7 +118,10 @@ class RandomFeatureAdversary:
     def score(
         self, Z_fit: FloatArray, T_fit: FloatArray, Z: FloatArray, T: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Fit on (Z_fit, T_fit); return R2 on (Z, T) and its gradient with respect to Z, per column of T."""
+        """Fit on (Z_fit, T_fit); return R2 on (Z, T) and its gradient with respect to Z, per column of T.
+
+        T is centred. The first has c numbers for c columns, the second is c x n x k.
+        """
         F = np.empty((len(Z), self.n_features), dtype=Z.dtype)
         T_fit = np.hstack([T_fit - T_fit.mean(axis=0), np.ones_like(T_fit[:, :1])])
 
@@ -162,7 +147,7 @@ class RandomFeatureAdversary:
         )
         mean = moments[:, -1:]
         gram -= mean * mean.T
-        gram[np.diag_indices_from(gram)] += self.ridge
+        gram[np.diag_indices_from(gram)] += RIDGE
         factor = lapack(scipy.linalg.cho_factor, gram, overwrite_a=True, check_finite=False)
         beta: FloatArray = scipy.linalg.cho_solve(factor, moments[:, :-1], check_finite=False)
         return beta
@@ -267,9 +252,7 @@ def guarded_from(
     strength: float,
     keep: float = 0.0,
     dither: float = 0.0,
-    adversary: Adversary | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> GuardResult:
     """Return guarded components from moments that keep a sample of rows; no pass over data.
 
@@ -281,9 +264,8 @@ def guarded_from(
         Orthonormal columns to stay out of.
     start : array (d, k)
         Where the search begins, for instance the components without a guard.
-    strength, keep, dither, adversary, seed, progress
-        As in `guarded_components`. With `keep` the sample must hold a target. Without an adversary it is a
-        `RandomFeatureAdversary`, with products unless most columns of the sample are indicators.
+    strength, keep, dither, seed
+        As in `guarded_components`. With `keep` the sample must hold a target.
 
     Returns
     -------
@@ -292,9 +274,9 @@ def guarded_from(
 
     Notes
     -----
-    Unless most columns are indicators, the search stays in the leading principal directions: four for every
-    component, or one for every 60 rows of the sample if these are more. In directions of little variance a
-    sample of images looks fairer than new images are.
+    Unless most columns are indicators, the adversary sees products of scores, and the search stays in the
+    leading principal directions: four for every component, or one for every 60 rows of the sample if these
+    are more. In directions of little variance a sample of images looks fairer than new images are.
     """
     if not moments.groups:
         raise ValueError("guard has no groups to hide: pass sensitive_features")
@@ -343,11 +325,10 @@ def guarded_from(
         target=target,
         keep=keep,
         dither=dither,
-        adversary=RandomFeatureAdversary(products=not one_hot) if adversary is None else adversary,
+        products=not one_hot,
         steps=STEPS,
         rows=min(rows, len(coordinates)),
         seed=seed,
-        progress=progress,
     )
     return replace(found, components=fix_signs(covariance.expand(within @ found.components)))
 
@@ -419,11 +400,10 @@ def guarded_components(
     target: FloatArray | None = None,
     keep: float = 0.0,
     dither: float = 0.0,
-    adversary: Adversary | None = None,
+    products: bool = False,
     steps: int = STEPS,
     rows: int = ROWS,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> GuardResult:
     """Return components that trade variance against what a nonlinear adversary reads from them.
 
@@ -448,12 +428,10 @@ def guarded_components(
     dither : float
         Noise that scores will have when they are handed on, as a share of their deviation: the adversary sees
         it too.
-    adversary : Adversary, optional
-        By default `RandomFeatureAdversary`.
+    products : bool
+        Let the adversary see products of scores, as in `RandomFeatureAdversary`.
     steps, rows, seed : int
         Steps of the search, rows of each draw, seed of all draws.
-    progress : callable, optional
-        Called with (steps done, steps in all).
 
     Notes
     -----
@@ -462,7 +440,7 @@ def guarded_components(
     leave networks more to find on Adult.
     """
     rng = np.random.default_rng(seed)
-    adversary = RandomFeatureAdversary() if adversary is None else adversary
+    adversary = RandomFeatureAdversary(products=products)
     X = np.ascontiguousarray(X, dtype=np.float32)
     d, k = start.shape
     worth = Sigma if worth is None else worth
@@ -505,8 +483,6 @@ def guarded_components(
             typical = np.sqrt(size / (1.0 - 0.99 ** (step + 1))) + np.finfo(np.float64).tiny
             pace = RATE / np.sqrt(d) * (1.0 + np.cos(np.pi * step / steps)) / typical
             V = _outside(U, V + pace * momentum)
-            if progress is not None:
-                progress(step + 1, steps)
     return GuardResult(_principal_axes(V, Sigma), objective, leak)
 
 

@@ -42,7 +42,7 @@ from fairstream.files.format import (
     label_to_json,
     storable,
 )
-from fairstream.files.onnx import write_embedding, write_erasure, write_reconstruction
+from fairstream.files.onnx import write_embedding, write_erasure
 from fairstream.linalg import FloatArray, is_finite
 from fairstream.subspace.dither import (
     ERASED,
@@ -514,7 +514,7 @@ class FairSubspace(Storable):
         if verb == "embed":
             write_embedding(path, self.mean, self.components / self.scale[:, None])
         elif self.is_guarded:
-            write_reconstruction(path, self.mean, self.components)
+            write_erasure(path, self.mean, self.components, keeps_basis=True)
         else:
             write_erasure(path, self.mean, self.unfair_basis)
 

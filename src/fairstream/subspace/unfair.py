@@ -34,8 +34,6 @@ def unfair_basis(
     constraint: str = "all",
     directions: str = "absolute",
     n_components: int | float | None = None,
-    *,
-    eigenpairs: GapEigenpairs | None = None,
 ) -> FloatArray:
     """Return an orthonormal basis U of the unfair subspace.
 
@@ -54,8 +52,6 @@ def unfair_basis(
         ratio. Both are nested: the directions for m are among those for m + 1.
     n_components : int, optional
         k; "relative" needs it.
-    eigenpairs : optional
-        What `gap_eigenpairs` returned for at least as many directions, to solve for many m at once.
 
     Returns
     -------
@@ -76,11 +72,14 @@ def unfair_basis(
     >>> unfair_basis(GroupMoments(6).update(X, sex), n_unfair=2).shape
     (6, 3)
     """
-    return basis_for(moments, Choices(n_components, n_unfair, constraint, directions), eigenpairs)
+    return basis_for(moments, Choices(n_components, n_unfair, constraint, directions))
 
 
 def basis_for(moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs | None = None) -> FloatArray:
-    """Return the basis of `unfair_basis` for checked choices."""
+    """Return the basis of `unfair_basis` for checked choices.
+
+    `eigenpairs` are those of `gap_eigenpairs`, for as many directions or more: it then serves many m.
+    """
     d = moments.n_features
     if choices.constraint == "none":
         return np.zeros((d, 0), dtype=moments.dtype)
