@@ -25,8 +25,8 @@ from fairstream.data.blocks import Block
 from fairstream.data.groups import GroupColumn
 from fairstream.data.row_digest import RowDigest
 from fairstream.files.locking import folder_locked
-from fairstream.streaming import checkpoint
-from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming import checkpoint_folder
+from fairstream.streaming.checkpoint_folder import CheckpointFolder
 from fairstream.streaming.fit import fit_source
 from fairstream.streaming.signals import FitInterrupted, signals_held_back
 
@@ -620,14 +620,14 @@ def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, monkeypatch, 
 
 
 def test_a_generation_that_may_not_be_read_gives_way_to_the_one_before(tmp_path, monkeypatch):
-    whole, read = fitted(tmp_path, every=500), checkpoint.read_file
+    whole, read = fitted(tmp_path, every=500), checkpoint_folder.read_file
 
     def denied(path):
         if "3000" in path.name:
             raise PermissionError(13, "Permission denied", str(path))
         return read(path)
 
-    monkeypatch.setattr(checkpoint, "read_file", denied)
+    monkeypatch.setattr(checkpoint_folder, "read_file", denied)
     with pytest.warns(FairstreamWarning, match=r"Permission denied.*resuming from rows-000000000002500"):
         again = fitted(tmp_path, resume=True)
     assert_same_bits(again, whole)

@@ -32,7 +32,7 @@ from fairstream.data import open_source
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import join_blocks
 from fairstream.linalg import principal_angles
-from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming.checkpoint_folder import CheckpointFolder
 from fairstream.streaming.embed import embed_source, open_like
 from fairstream.streaming.signals import FitInterrupted
 

@@ -13,7 +13,7 @@ from fairstream.data.blocks import BlockSource
 from fairstream.datasets import load_adult
 from fairstream.errors import missing_extra
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.files.format import PathLike, atomic_file
+from fairstream.files.atomic import PathLike, atomic_file
 from fairstream.files.outputs import check_replaceable
 from fairstream.streaming.embed import open_like
 from fairstream.subspace.frontier import residual_gaps

@@ -32,7 +32,7 @@ from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.estimators.solvers import SOLVERS
-from fairstream.streaming.checkpoint import refuse_occupied
+from fairstream.streaming.checkpoint_folder import refuse_occupied
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.components import solve as solve_moments
 

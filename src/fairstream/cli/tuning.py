@@ -28,7 +28,8 @@ from fairstream.cli.options import (
 )
 from fairstream.cli.verdicts import VERDICT_CODES
 from fairstream.cli.writing import MODEL, OutputPath, WritingCommand
-from fairstream.files.format import atomic_file, stored_kind
+from fairstream.files.atomic import atomic_file
+from fairstream.files.format import stored_kind
 
 
 def _whole_numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]:

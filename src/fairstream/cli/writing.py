@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fairstream.cli.context import note_outputs, note_typed
-from fairstream.files.format import check_target
+from fairstream.files.atomic import check_target
 from fairstream.files.outputs import check_apart, check_replaceable
 
 MODEL = frozenset({"FairSubspace", "ChannelSubspaces"})

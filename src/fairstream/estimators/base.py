@@ -35,7 +35,8 @@ from fairstream.estimators.solvers import (
     new_learner,
     reads_whole_steps,
 )
-from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, write_file
+from fairstream.files.atomic import PathLike
+from fairstream.files.format import Arrays, Header, Storable, checked, write_file
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairstream._version import __version__
 from fairstream.errors import missing_extra
-from fairstream.files.format import PathLike, atomic_file
+from fairstream.files.atomic import PathLike, atomic_file
 from fairstream.linalg import FloatArray
 
 OPSET = 13  # the first with Sub and MatMul as every current runtime has them

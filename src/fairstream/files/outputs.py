@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from fairstream.files.format import PathLike, stored_kind
+from fairstream.files.atomic import PathLike
+from fairstream.files.format import stored_kind
 
 
 def check_apart(output: PathLike, inputs: Iterable[PathLike]) -> None:

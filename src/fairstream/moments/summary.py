@@ -18,10 +18,10 @@ from fairstream.data.matrices import check_matrix
 from fairstream.data.row_marks import RowMarks, checked_marks
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import plain_counts, row_level_caution, warn_of_row_level
+from fairstream.files.atomic import PathLike
 from fairstream.files.format import (
     Arrays,
     Header,
-    PathLike,
     Storable,
     checked,
     checked_signs,

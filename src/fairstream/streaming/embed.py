@@ -12,7 +12,7 @@ from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource, Matrix, is_source
 from fairstream.data.progress import Progress
 from fairstream.errors import AbsentColumnsError, FairstreamWarning
-from fairstream.files.format import PathLike
+from fairstream.files.atomic import PathLike
 from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
 from fairstream.streaming.sinks import ARROW, open_sink

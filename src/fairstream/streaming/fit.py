@@ -23,9 +23,10 @@ from fairstream.estimators.learner import Learner
 from fairstream.estimators.moments_learner import MomentsLearner
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.estimators.solvers import check_parameters, reads_whole_steps, working_dtype
-from fairstream.files.format import PathLike
+from fairstream.files.atomic import PathLike
 from fairstream.moments import GroupMoments
-from fairstream.streaming.checkpoint import Checkpoint, Keeper, Standing, environment_of, refuse_occupied
+from fairstream.streaming.checkpoint import Keeper, environment_of
+from fairstream.streaming.checkpoint_folder import Checkpoint, FitState, refuse_occupied
 from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped
 
 NO_ROWS = "the source has no rows: nothing was learned"
@@ -232,27 +233,27 @@ def _learned_with_checkpoints(
 ) -> Learner:
     """Return what is learned in one pass, or in the rest of one, and write checkpoints meanwhile."""
     digest = RowDigest()
-    found, standing = _begun(source, keeper)
-    with keeper.keeping(standing) as pending:
+    found, state = _begun(source, keeper)
+    with keeper.keeping(state) as pending:
         kept_target = estimator.kept_target
         past = None if found is None else _read_past(source, found, digest, kept_target, pending)
         blocks = past or _counted(source)
-        learner: Learner | None = standing.learner
-        rows = standing.rows
+        learner: Learner | None = state.learner
+        rows = state.rows
         for block, rows in blocks:
             learner = learner or _started(source, estimator.new_learner, block)
             target = kept_target(block.target)
             learner.update(block.X, block.groups or None, block.weights, target)
             digest.update(block, target)
             if learner.is_settled:  # else a file would change what comes later: the rows since are read again
-                standing.reach(learner.copy(), rows, digest.to_json())
-                keeper.write_if_due(standing)
+                state.reach(learner.copy(), rows, digest.to_json())
+                keeper.write_if_due(state)
             if progress is not None:
                 progress(rows, source.n_rows)
             if pending.number is not None:
                 raise Stopped
         if learner is not None:
-            standing.reach(learner, rows, digest.to_json())
+            state.reach(learner, rows, digest.to_json())
     if learner is None:
         raise ValueError(NO_ROWS)
     return learner
@@ -265,43 +266,43 @@ def _steps_with_checkpoints(
 
     A step works on a copy of the learner, so one that is stopped or fails leaves that of the last checkpoint.
     """
-    found, standing = _begun(source, keeper)
-    standing.digest = None if found is None else found.digest
-    with keeper.keeping(standing) as pending:
-        while standing.learner is None or standing.done < standing.learner.passes:
-            learner = standing.learner and standing.learner.copy()
+    found, state = _begun(source, keeper)
+    state.digest = None if found is None else found.digest
+    with keeper.keeping(state) as pending:
+        while state.learner is None or state.done < state.learner.passes:
+            learner = state.learner and state.learner.copy()
             digest, rows = RowDigest(), 0
             for block, rows in _counted(source):
                 learner = learner or _started(source, estimator.new_learner, block)
                 learner.update(block.X, block.groups or None, block.weights)
                 digest.update(block)
                 if progress is not None:
-                    progress(standing.rows + rows, source.n_rows and source.n_rows * learner.passes)
+                    progress(state.rows + rows, source.n_rows and source.n_rows * learner.passes)
                 if pending.number is not None:
                     raise Stopped
             if learner is None:
                 raise ValueError(NO_ROWS)
-            seen = standing.digest
+            seen = state.digest
             if seen is not None and (difference := digest.difference(seen)) is not None:
                 raise ValueError(
                     f"the rows of the source are not those of the steps before, the {difference} differ: "
                     "use the same data in the same order, or begin anew in another folder"
                 )
             learner.end_step()
-            standing.reach(learner, standing.rows + rows, digest.to_json(), standing.done + 1)
-            keeper.write_if_due(standing, seconds=0.0)
-    learned: Learner = standing.learner
+            state.reach(learner, state.rows + rows, digest.to_json(), state.done + 1)
+            keeper.write_if_due(state, seconds=0.0)
+    learned: Learner = state.learner
     return learned
 
 
-def _begun(source: BlockSource, keeper: Keeper) -> tuple[Checkpoint | None, Standing]:
+def _begun(source: BlockSource, keeper: Keeper) -> tuple[Checkpoint | None, FitState]:
     """Return the checkpoint to resume from, if there is one, and the state to start with."""
     found = keeper.begin(source, environment_of(source))
     if found is None:
-        return None, Standing()
-    standing = found.standing
-    standing.learner.schema = standing.learner.schema.filled(Schema.of(source))
-    return found, standing
+        return None, FitState()
+    state = found.state
+    state.learner.schema = state.learner.schema.filled(Schema.of(source))
+    return found, state
 
 
 def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:

@@ -11,7 +11,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from fairstream.errors import FairstreamWarning, missing_extra
-from fairstream.files.format import PathLike, atomic_file, atomic_folder
+from fairstream.files.atomic import PathLike, atomic_file, atomic_folder
 from fairstream.linalg import FloatArray
 
 ARROW = (".parquet", ".pq", ".arrow", ".feather", ".csv")

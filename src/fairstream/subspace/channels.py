@@ -15,10 +15,12 @@ from fairstream.data.blocks import Matrix
 from fairstream.data.given import Given
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
-from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
+from fairstream.files.atomic import PathLike
+from fairstream.files.format import Arrays, Header, Storable, checked, storable
 from fairstream.linalg import FloatArray
 from fairstream.subspace.dither import DitherKey, part_key, warn_of_unused
-from fairstream.subspace.model import FairSubspace, check_finite, checked_matrix
+from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.rows import check_finite, checked_matrix
 
 
 @storable
