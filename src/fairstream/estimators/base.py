@@ -1,4 +1,4 @@
-"""FairEstimator: what every estimator learns with, keeps and writes; what it does with rows is its own."""
+"""FairEstimator: how every estimator learns, solves, saves and resumes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from fairstream.subspace.model import FairSubspace
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[misc]
-    """A scikit-learn estimator around a `Learner`: it learns, solves on first use, saves and resumes.
+    """A scikit-learn estimator around a `Learner`: learns, solves on first use, saves and resumes.
 
     The fields are the parameters that all estimators share, as `FairStreamingPCA` describes them;
     scikit-learn reads them from the `__init__` of the dataclass. Subclasses add `transform` and parameters of
@@ -136,7 +136,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def partial_fit(
         self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Learn from one more block of any number of rows, all of them or none. Parameters as in `fit`."""
+        """Learn from one more block of rows; an error leaves none of them learned. Parameters as in `fit`."""
         with self._unchanged_on_error():
             started, parameters = self.__sklearn_is_fitted__(), self.settings()
             check_parameters(parameters)
@@ -185,7 +185,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def erase(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
         """Return X, n x d, without its part in the unfair subspace, with `dither` if that is set.
 
-        A guarded model has no such part: what comes back are the rows that its k scores stand for.
+        A guarded model hides groups in its k scores only: the rows that these stand for come back.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         write_file(path, self.kind, *self.to_state(with_sample=with_sample))
 
     def describe(self) -> dict[str, Any]:
-        """Return the parameters and the figures of what was learned that a reader wants first."""
+        """Return the parameters and the main figures of what was learned."""
         learner = self.learner_
         caution = row_level_caution(learner.group_counts, learner.n_rows, self.min_group_size)
         return {"parameters": self.get_params(deep=False), **learner.describe(), "caution": caution}
@@ -229,11 +229,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return parameters and what was learned, as JSON values and arrays (not copied).
 
-        A subspace is not part of it: it is solved again after loading. Sampled rows are, if told to.
+        The subspace is not included: it is solved again after loading. Sampled rows are with `with_sample`.
         """
         if self.settings()["guard"] and not with_sample:
             raise ValueError(
-                "a guarded estimator is solved from sampled rows, which a file holds only if told to: save "
+                "a guarded estimator is solved from sampled rows, which a file holds only on request: save "
                 "subspace_, which holds no row, or pass with_sample=True"
             )
         seed = self.random_state
@@ -263,7 +263,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         estimator, names = cls(**parameters), header["feature_names_in"]
         learner = estimator.stored_learner(header, arrays)
         checked(names is None or len(names) == learner.n_features, "feature names and features")
-        # Files of before there was a schema have its parts here.
+        # Files written before there was a schema have its parts here.
         names = None if names is None else tuple(map(str, names))
         learner.schema = learner.schema.filled(Schema(names, header.get("encoding")))
         return estimator.adopt(learner)
@@ -332,7 +332,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         """The solver that "auto" came to."""
         return self.learner_.solver
 
-    # Learners, for whoever reads the rows in the estimator's place ----------------------------------
+    # For code that reads the rows in place of the estimator ------------------------------------------
 
     def new_learner(self, X: Matrix, groups: Groups | None) -> Learner:
         """Return an empty learner for rows like these, and with their names; refuse missing groups."""
@@ -390,7 +390,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         return IntersectedSource(source, self.intersections)
 
     def check_source(self, source: Any) -> None:
-        """Refuse a source that this estimator is not for."""
+        """Refuse a source that does not suit this estimator."""
         if isinstance(self.ids, str) and self.ids in Schema.of(source).variables():
             raise ValueError(
                 f"the source has the column {self.ids!r} among its features, and ids names it as what tells "
@@ -418,7 +418,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             raise
 
     def _given(self, X: Any, axis: int | None = None) -> Given:
-        """Return what was passed, without its sensitive columns and that of ids."""
+        """Return what was passed without its sensitive columns and its column of ids."""
         named = self.sensitive_columns
         apart = [] if named is None else column_names(named, "sensitive_columns")
         apart += [self.ids] if isinstance(self.ids, str) else []
@@ -431,11 +431,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         if frame is not None:
             self._refuse_table(frame.columns)
         check_numbers(X)  # before scikit-learn, which names no column
-        # Rows that are fetched block by block are checked block by block.
+        # A tensor's rows are fetched block by block, and checked then.
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         options = {"skip_check_array": True} if isinstance(X, TensorRows) else options
         rows = validate_data(self, X, reset=reset, **options)
-        # Of a frame with nullable columns older versions make objects.
+        # Older versions turn a frame with nullable columns into objects.
         return rows.astype(np.float64) if rows.dtype == object else rows
 
     def _refuse_table(self, columns: Sequence[str]) -> None:
@@ -457,7 +457,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         return (own or get_config()["transform_output"]) != "default"
 
     def _noise(self, X: Any, ids: Any) -> dict[str, Any]:
-        """Return what a subspace is told of the noise to add to the rows of X."""
+        """Return the options of `embed` and `erase` for the noise on the rows of X."""
         warn_of_unused(self.dither, self.dither_key, ids)
         _, ids = take_ids(X, ids, self.ids)
         check_ids_given(self.ids, self.dither, ids)

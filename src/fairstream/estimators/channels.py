@@ -1,4 +1,4 @@
-"""ChannelLearner: a learner for each channel of planar rows, which all learn or none."""
+"""ChannelLearner: a learner for each channel of planar rows; either all of them learn a block, or none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _of_first(name: str) -> Any:
 
 
 class ChannelLearner:
-    """Learners side by side, each of its own columns. A `Learner` itself.
+    """Learners side by side, each for its own columns. A `Learner` itself.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class ChannelLearner:
         return cast(tuple[StepLearner, ...], self.learners)
 
     def _change(self, change: Callable[[int, Any], None]) -> None:
-        """Change copies of all learners, then take them over at once: no channel is ahead of the others."""
+        """Change copies of all learners, then replace the originals: no channel is ahead of the others."""
         changed = self.copy().learners
         for c, learner in enumerate(changed):
             change(c, learner)

@@ -18,9 +18,9 @@ from fairstream.files.format import storable
 class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
     """Erases the directions in which sensitive groups differ, and keeps the columns of X.
 
-    For use before any model: what comes out has the columns, the names and the kind of what went in. Only
-    sensitive columns that are named in `sensitive_columns` are left out. `FairStreamingPCA.erase` does the
-    same with the same parameters, and also `directions="relative"`, which are those within some components.
+    For use before any model: what comes out has the columns, the names and the kind of what went in, except
+    for the columns that `sensitive_columns` names. `FairStreamingPCA.erase` does the same with the same
+    parameters, and knows `directions="relative"` too, which depend on the components.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ class FairImagePCA(FairStreamingPCA):
         return learner
 
     def check_source(self, source: Any) -> None:
-        """Refuse a source whose channels are others than the estimator's, or that has none.
+        """Refuse a source with another number of channels, or without any.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Learner: what an estimator learns with, as a protocol, and what learners of all columns as one share."""
+"""Learner: the protocol of what an estimator learns with, and what all learners of a single model share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from fairstream.subspace.choices import Choices
 
 
 class Learner(Protocol):
-    """What takes in rows, and what a fair subspace is solved from.
+    """Takes in rows; a fair subspace is solved from what it holds.
 
     `update`, `merge` and `end_step` are all or nothing: one that raises or is interrupted leaves the learner
-    as it was. They replace what they change, so that a `copy` costs next to nothing and stays as it is.
+    as it was. They replace what they change instead of writing into it, so that a `copy` is cheap and never
+    changes with the original.
     """
 
     schema: Schema
@@ -49,15 +50,15 @@ class Learner(Protocol):
 
     @property
     def passes(self) -> int:
-        """How often it wants to read the whole data, with an `end_step` after each time."""
+        """Number of passes over the whole data, each followed by `end_step`."""
 
     @property
     def needs_groups(self) -> bool:
-        """Whether the next rows must come with their groups if groups are compared at all."""
+        """Whether the next rows need groups, provided that groups are compared at all."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether its file, written now, would resume to the bit as it goes on itself."""
+        """Whether resuming from a file written now gives the same bits as going on."""
 
     @property
     def phase(self) -> str:
@@ -79,7 +80,7 @@ class Learner(Protocol):
     def fit(
         self, X: Matrix, groups: Groups | None = None, sample_weight: Any = None, target: Any = None
     ) -> None:
-        """Take in all rows there are, in as many passes as it wants. For a learner that is new."""
+        """Take in all rows, in as many passes as it needs. Only for a new learner."""
 
     def merge(self, other: Any) -> None:
         """Add the rows of another learner of the same kind."""
@@ -91,10 +92,7 @@ class Learner(Protocol):
         """Return the fair subspace for these choices, of several channels a `ChannelSubspaces`."""
 
     def frontier(self, subspace: Any, n_unfair: Iterable[int] | None, choices: Mapping[str, Any]) -> Any:
-        """Return the points of `frontier`, of several channels a tuple of them.
-
-        `subspace` is the present result, for its number of components.
-        """
+        """Return the `frontier` for as many components as `subspace` has, of several channels a tuple."""
 
     def copy(self) -> Self:
         """Return a copy; neither changes when the other learns."""
@@ -114,10 +112,10 @@ class Learner(Protocol):
 
 
 class StepLearner(Learner, Protocol):
-    """A learner that takes steps, each over all rows or the next ones, which others may read in parts.
+    """A learner that takes steps, each over all rows or over the next ones, which others may read in parts.
 
-    For every step `open_step`, then `partial_sums` wherever some of its rows are, then `close_step` with the
-    sum of what these returned. All of them replace what they change.
+    A step is `open_step`, then `partial_sums` wherever some of its rows are, then `close_step` with their
+    sum. All three replace what they change.
     """
 
     @property
@@ -134,11 +132,11 @@ class StepLearner(Learner, Protocol):
         """Return the sums over some rows of the open step, for each channel; nothing changes here."""
 
     def close_step(self, sums: Sequence[PartialSums]) -> None:
-        """Add the sums over all rows of the step and take it; one that lacks rows stays open."""
+        """Add the sums over all rows of the step and complete it; a step that lacks rows stays open."""
 
 
 class SingleLearner:
-    """What learners of all columns as one have in common; `_held` is what takes in the rows."""
+    """A learner of one model, as opposed to one for each channel; `_held` takes in the rows."""
 
     name: ClassVar[str]
 

@@ -43,18 +43,19 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     solver : {"auto", "exact", "sketch", "power"}, default "auto"
         "exact" keeps d x d moments; "sketch" keeps about `rank` directions, O(d rank) memory; "auto" is exact
         up to 2,000 features (fewer with very many groups) unless `rank` is given. "power" is the paper's
-        fair noisy power method, O(d k) memory, two phases, nothing before both are through.
+        fair noisy power method: O(d k) memory, two phases, no result before both are finished.
     rank : int, optional
-        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64. From half of
-        the features on, and by default up to 512 features, moments are exact after all; `solver_` says so.
-        Data whose variance is spread evenly over many features (rare categories, standardised) needs more.
+        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64. Moments are
+        exact after all, as `solver_` then says, if it is at least half of the features, or by default up to
+        512 features. Data whose variance is spread evenly over many features (rare categories, standardised)
+        needs a larger rank.
     step_rows : int or (int, int), optional
         "power" only: rows per step in the two phases. None reads the whole data in every step (not with
         `partial_fit`).
     power_steps : int or (int, int), default 10
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"
-        "power" only: what to do if a block ends without a row of a compared group.
+        "power" only: extend a block that ends without a row of a compared group, or count its gap as zero.
     sensitive_columns : str or list of str, optional
         Columns of X, a frame, that hold the sensitive attributes: they are the labels, in place of
         `sensitive_features`, and no features. `transform` and `erase` leave them out if they are there, so
@@ -63,20 +64,20 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         Attributes to combine, such as [("sex", "race")]: each combination of their groups that occurs is a
         group of a further attribute "sex & race".
     min_group_size : int, default 20
-        A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
-        and, if needed, those of the next smaller group, so that they do not follow from the others.
+        A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and
+        mean, and those of the next smallest group if they would give these away.
     screen : int, float or list of str, optional
-        Columns that no component may use: so many of those with the largest standardised gap between group
-        means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names. Solver
-        "power" first ranks columns by the rows of one step or, if step_rows is None, in a pass of its own,
-        unless they are named.
+        Columns that no component may use: the number of them, taken by the largest standardised gap between
+        group means (whole one-hot variables of a table at once); a limit (a float) that no gap may exceed; or
+        names. Unless they are named, solver "power" first ranks columns by the rows of one step or, if
+        step_rows is None, in a pass of its own.
     guard : float, default 0
         Price of what a nonlinear adversary reads from the scores: 0.5 to 2 for tables, more for images, such
         as 8. It trades variance for groups that trees and networks cannot tell apart, which moments alone
         cannot promise, and works best with `constraint="none"`. Needs a sample of rows, which a fit with a
         guard keeps.
     keep_target : float, default 0
-        With a guard: price of what the adversary reads of y, to be kept.
+        With a guard: reward for what can still be read of y.
     guard_seed : int, default 0
         Seed of the guard's draws.
     sample : int, optional
@@ -86,11 +87,11 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         Divide every coordinate by its deviation, so that all have unit variance.
     dither : float, default 0
         `transform` and `erase` add noise of this share of each score's deviation. The same row gets the same
-        noise; whoever has the key can take it off.
+        noise; whoever has the key can remove it.
     ids : bool or str, default False
-        The noise of dither depends on whose row it is, not on its values, so that people with equal rows get
-        different noise. A name takes the ids, whole numbers or text, from this column of X, which is then no
-        feature; True asks for `transform(X, ids=...)`.
+        Make the noise of dither depend on whose row it is, not on its values, so that people with equal rows
+        get different noise. A name: the column of X that holds the ids, whole numbers or text, and is no
+        feature. True: ids are passed to `transform(X, ids=...)`.
     dither_key : path, optional
         File that holds the secret key of the noise; by default the environment variable
         FAIRSTREAM_DITHER_KEY does. The key itself is stored nowhere.

@@ -21,7 +21,7 @@ from fairstream.subspace.unfair import small_group_directions, warn_of_small_gro
 
 
 class PowerLearner(SingleLearner):
-    """Learns with the power method: in one pass, or in one pass for each of its steps. A `StepLearner`.
+    """Learns with the power method, in one pass or in one pass per step. A `StepLearner`.
 
     Examples
     --------

@@ -28,12 +28,12 @@ from fairstream.subspace.screen import chosen_features, largest_gaps, named_feat
 
 
 class ScreenedPowerLearner(PowerLearner):
-    """Learns with the power method from all columns but those that `screen` leaves out; these it counts.
+    """Learns with the power method from all columns but those that `screen` leaves out.
 
-    Names say which they are once there is a schema. A number or a limit ranks columns by their standardised
-    gap first: it counts the rows of one step, or those of a first pass if every step reads all rows, and
-    learns from the rows after them. Means and variances of all columns are part of the result, in which no
-    component uses a column that is left out.
+    If `screen` lists names, the columns are known as soon as there is a schema. If it is a number or a limit,
+    columns are ranked by their standardised gap first, from the rows of one step or, if every step reads all
+    rows, of a first pass; the power method learns from the rows after them. Means and variances of all
+    columns are part of the result, in which no component uses a column that is left out.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ class ScreenedPowerLearner(PowerLearner):
         return learner
 
     def _rank(self, counted: ColumnMoments) -> None:
-        """Count rows to rank columns by; once they are as many as a step has, choose."""
+        """Add rows to the ranking; once there are as many as in a step, choose the columns."""
         if not counted.index.slots:
             raise ValueError(
                 f"screen={self._screen} ranks columns by how groups differ in them: pass sensitive_features"
@@ -270,7 +270,7 @@ class ScreenedPowerLearner(PowerLearner):
             self._choose()
 
     def _choose(self) -> None:
-        """Leave out the columns of largest gap, for good."""
+        """Choose the columns to leave out, for good."""
         counted = self._columns
         for attribute in counted.index.slots:
             counted.index.check_compared(attribute)
@@ -303,9 +303,9 @@ class ScreenedPowerLearner(PowerLearner):
 
 @dataclass(frozen=True)
 class _ScreenedSums:
-    """What some rows add to a step: to the counts of all columns, and to the sums of the power method.
+    """What some rows add to a step: to the moments of all columns, and to the sums of the power method.
 
-    Columns of rows that an earlier pass has counted are not counted again.
+    Rows that an earlier pass has counted do not count again.
     """
 
     columns: ColumnMoments

@@ -1,4 +1,4 @@
-"""Which learner an estimator's parameters ask for, and what its solver would ignore or refuse."""
+"""From an estimator's parameters to a learner; options that the solver would ignore are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POWER_ONLY = {"step_rows": None, "power_steps": 10, "on_empty_group": "extend"} 
 _POWER_OPTIONS = ("n_components", "n_unfair", "constraint", "random_state", *POWER_ONLY)
 SOLVERS = ("auto", "exact", "sketch", "power")
 EXACT_FEATURES = 2_000  # "auto" keeps d x d matrices up to here
-LEAST_RANK = 64  # of a sketch by default: on flat spectra (many rare categories) fewer keep next to nothing
+LEAST_RANK = 64  # of a sketch by default: on flat spectra (many rare categories) less keeps next to nothing
 NARROW = 512  # features up to which a sketch by default drops nothing
 SAMPLE_ROWS = 4_096  # of every group, for a guard
 EXACT_BYTES = 2_000_000_000  # and while those of all groups, twice for an update, take no more than this
