@@ -103,7 +103,7 @@ def audit_unseen(
     unseen: BlockSource,
     echo: Callable[[str], Any],
 ) -> AuditReport:
-    """Audit on rows that the fit has not seen, which alone can show what the embedding gives away."""
+    """Audit on rows that the fit has not seen: only they show what the embedding gives away."""
     echo("")
     return audit(
         models,

@@ -14,6 +14,7 @@ from fairstream.cli.options import (
     data_argument,
     encoding_options,
     id_option,
+    ids_choice,
     intersections_option,
     load_moments,
     open_data,
@@ -23,7 +24,6 @@ from fairstream.cli.options import (
     skipped_rows,
     solving_choices,
     solving_options,
-    told_ids,
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
@@ -122,7 +122,7 @@ def fit(
     or .zip of images.
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
-    choices["ids"] = told_ids(given["id_column"])
+    choices["ids"] = ids_choice(given["id_column"])
     choices["intersections"] = [*given.pop("intersections")] or None
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
@@ -241,7 +241,7 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @as_json
 def solve(file: Path, id_column: str | None, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
-    choices = {**solving_choices(given), "ids": told_ids(id_column)}
+    choices = {**solving_choices(given), "ids": ids_choice(id_column)}
     subspace = solve_moments(load_moments(file), **choices)
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

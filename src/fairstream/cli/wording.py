@@ -1,7 +1,7 @@
 r"""Puts the library's messages, which name Python arguments, into the words of one command.
 
-A rule that names an option applies only to commands that have it; other commands get another text, or none.
-So no message suggests an option that the command would refuse.
+A rule that names an option applies only to commands that have it; other commands get another text, or none:
+no message suggests an option that the command would refuse.
 """
 
 from __future__ import annotations

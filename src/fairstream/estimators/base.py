@@ -366,7 +366,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         return self
 
     def kept_target(self, target: Any, name: str = "the target") -> NDArray[np.float64] | None:
-        """Return the target of some rows as numbers, None unless it is to be kept."""
+        """Return a target as numbers, None unless it is to be kept; errors call it by `name`."""
         if target is None or not self.settings()["keep_target"]:
             return None
         values = np.asarray(target)

@@ -40,6 +40,7 @@ class ChannelLearner:
     >>> from fairstream.estimators.moments_learner import MomentsLearner
     >>> from fairstream.moments import GroupMoments
     >>> learner = ChannelLearner([MomentsLearner(GroupMoments(2)) for channel in range(3)])
+    >>> import numpy as np
     >>> learner.update(np.ones((5, 6)))
     >>> learner.n_rows, learner.n_features
     (5, 6)

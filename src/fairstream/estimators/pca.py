@@ -55,7 +55,7 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     power_steps : int or (int, int), default 10
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"
-        "power" only: extend a block that ends without a row of a compared group, or count its gap as zero.
+        "power" only: extend a step whose rows lack a compared group, or take that group's sums as zero.
     sensitive_columns : str or list of str, optional
         Columns of X, a frame, that hold the sensitive attributes: they are the labels, in place of
         `sensitive_features`, and no features. `transform` and `erase` leave them out if they are there, so

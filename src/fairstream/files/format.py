@@ -6,8 +6,9 @@ A file is a valid safetensors file. Its header begins, at fixed places, with the
 
 The SHA-256 covers every byte of the file, the 64 digits themselves taken as zeros. The JSON says what the
 file is: format version, kind, state (parameters, group labels, ...), memory order of the arrays, library
-versions. Size and digest are checked before any JSON is parsed, how much the JSON holds before it is parsed,
-the table of arrays before any is read, and every number before an object is built. Nothing is ever unpickled.
+versions. Everything is checked before it is used: size and digest before any JSON is parsed, the amount of
+JSON before it is parsed, the table of arrays before any is read, every number before an object is built.
+Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _MAX_AXES = 8
 _MAX_DIMENSION = 2**48
 _MAX_NESTING = 32
 _FREE_VALUES = 100_000  # JSON values that any file may hold; beyond them one per 4 bytes of arrays
-# What parsing and building raise for contents that nobody wrote.
+# What parsing and building raise for contents that fairstream never wrote.
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _ORTHONORMAL = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 _LABEL_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -77,7 +78,7 @@ S = TypeVar("S", bound="type[Storable]")
 
 
 class Storable:
-    """What can be written to a file: it turns into JSON values and arrays, and back."""
+    """An object that files can hold: it turns into JSON values and arrays, and back."""
 
     kind: ClassVar[str]
 
@@ -91,7 +92,7 @@ class Storable:
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """Return the figures that a reader of its file wants first, as JSON values."""
+        """Return the main figures, as JSON values, for a reader of its file."""
         raise NotImplementedError
 
     def save(self, path: PathLike) -> None:
@@ -161,7 +162,7 @@ def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
 def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None:
     """Write a file of some kind; a reader sees the old file or the new one, even after a power cut.
 
-    What `read_file` would refuse is refused here, before the old file is lost.
+    Anything that `read_file` would refuse is refused here, before the old file is replaced.
     """
     for name, array in arrays.items():
         if not is_finite(array):
@@ -338,7 +339,7 @@ def _check_digest(path: PathLike, start: bytearray, stream: IO[bytes], payload_b
 
 
 def _check_amount(start: bytes | bytearray, n_arrays: int, payload_bytes: int) -> None:
-    """Refuse a header that describes more than belongs to these arrays; parsing it could take any memory.
+    """Refuse a header out of proportion to the arrays; parsing it could take any amount of memory.
 
     Every JSON value but the first of its container follows a comma, and every container begins with a
     bracket, so the signs bound the values. A feature has a name, its column's encoding, and at least 8 bytes

@@ -1,4 +1,4 @@
-"""Refuses an output that would destroy what is read, or a file that fairstream did not write."""
+"""Refuses outputs that would overwrite the input, or a file that fairstream did not write."""
 
 from __future__ import annotations
 

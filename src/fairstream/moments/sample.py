@@ -2,8 +2,8 @@
 
 Every row has a 64-bit hash of its values, its labels and its target. A group keeps the rows with the smallest
 hashes, so which rows are kept depends on the rows alone: merged samples of several parts equal the sample of
-one stream. Equal rows have equal hashes and are kept once, with the sum of their weights; a row that is kept
-has been kept since it first came, so its weight is exact.
+one stream. Equal rows have equal hashes and are kept once, with the sum of their weights. A row in the sample
+has been in it since it first came, so its weight is exact.
 
 Of rows too wide to be held, some numbers are kept that depend on the row alone (`RowMixer`).
 """
@@ -109,7 +109,7 @@ class RowSample:
         return sum(int(array.nbytes) for array in arrays if array is not None)
 
     def describe(self) -> str:
-        """Return what a reader of a file must know of it."""
+        """Return what a reader of a file must know about it."""
         mixed = "" if self.mixer is None else f", each as {self.mixer.n_numbers:,} mixed values"
         return (
             f"{len(self):,} sampled rows, {self.size:,} a group at most{mixed}: treat this as row-level data"

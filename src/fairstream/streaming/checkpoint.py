@@ -56,8 +56,8 @@ class Keeper:
         return self._folder.locked()
 
     @property
-    def way_on(self) -> str:
-        """The part of a message that says how to resume after a failure."""
+    def how_to_resume(self) -> str:
+        """How to resume after a failure, as the end of a message."""
         return f"; what was learned is in {self._folder.path}: pass resume=True to continue from there"
 
     def begin(
@@ -117,7 +117,7 @@ class Keeper:
             self.write(state)
 
     def write(self, state: FitState) -> None:
-        """Write, unless this is on disk already or there is nothing yet."""
+        """Write, unless this state is on disk already or nothing has been learned."""
         if (state.rows, state.done) == self._saved or not state.rows:
             return
         half = clone(self._estimator).adopt(state.learner)
@@ -162,7 +162,7 @@ def _as_stored(value: Any) -> Any:
 
 
 def environment_of(source: Any) -> dict[str, Any]:
-    """Return what decides the last bits of a result: block size, threads, BLAS, versions."""
+    """Return what the last bits of a result depend on: block size, threads, BLAS, versions."""
     blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
     libraries = sorted(
         {f"{b['internal_api']} {b['version']} {b.get('architecture', '')}".strip() for b in blas}
@@ -192,7 +192,7 @@ def _warn_of_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Non
 
 
 def _warn_of_no_digest(found: Checkpoint) -> None:
-    """Warn of a checkpoint that does not tell whether the data is still the same."""
+    """Warn of a checkpoint without a digest, which cannot tell whether the data is still the same."""
     if found.digest is None:
         warnings.warn(
             f"{found.path.name} holds no digest of its rows, it was written by an earlier version: whether "

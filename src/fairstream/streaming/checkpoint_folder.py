@@ -32,7 +32,7 @@ class FitState:
     rows : int
         Rows it was learned from.
     done : int
-        Partitions, or power steps that each read the whole data, that are finished.
+        Partitions that are finished, or power steps that each read the whole data.
     digest : dict, optional
         What is known of the rows, to compare with when the fit is resumed.
     """
@@ -156,7 +156,7 @@ class CheckpointFolder:
 
 
 def refuse_occupied(path: PathLike | None, resume: bool) -> None:
-    """Refuse a folder that holds a fit which is not to be resumed. Call it before any data is read."""
+    """Refuse a folder that holds a fit, unless it is to be resumed; to be called before data is read."""
     if path is None or resume or not Path(path).is_dir():
         return
     if any(_NAME.fullmatch(file.name) for file in Path(path).iterdir()):

@@ -79,14 +79,14 @@ def fit_source(
         Rows between checkpoints; by default one is written about once a minute, or after every power step
         that reads the whole source. Not on a cluster.
     resume : bool
-        Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
-        read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
-        block size, thread count and BLAS the result is bit for bit that of an uninterrupted fit; otherwise a
-        FairstreamWarning says what differs. On a cluster the first rows and the lengths of the partitions
-        are compared, and nothing is read again.
+        Resume from the newest checkpoint of the folder, or begin if there is none. Rows that were learned are
+        skipped, after a check that they are still the same. With the same block size, thread count and BLAS
+        the result is bit for bit that of an uninterrupted fit; otherwise a FairstreamWarning says what
+        differs. On a cluster the first rows and the lengths of the partitions are compared, and nothing is
+        read again.
     with_sample : bool
-        Let checkpoints hold the rows that `sample` and `guard` keep, which a fit with them needs to be
-        resumed: the folder then holds row-level data, also after the fit.
+        Let checkpoints hold the rows that `sample` and `guard` keep, without which such a fit cannot be
+        resumed. The folder then holds row-level data, also after the fit.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block or, on a cluster, after every window of
         16 partitions or every power step.
@@ -203,7 +203,7 @@ def _learned(
     progress: Progress | None,
     kept_target: Callable[[Any], Any] | None = None,
 ) -> Learner:
-    """Return what a new learner has learned from as many passes over the source as it wants."""
+    """Return a learner that has made all its passes over the source."""
     learner: Learner | None = None
     done = passes = 0
     while learner is None or passes < learner.passes:
@@ -231,13 +231,13 @@ def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Lear
 def _learned_with_checkpoints(
     source: BlockSource, estimator: FairEstimator, keeper: Keeper, progress: Progress | None
 ) -> Learner:
-    """Return what is learned in one pass, or in the rest of one, and write checkpoints meanwhile."""
+    """Return what is learned in one pass, or in the rest of one, writing checkpoints on the way."""
     digest = RowDigest()
     found, state = _begun(source, keeper)
     with keeper.keeping(state) as pending:
         kept_target = estimator.kept_target
-        past = None if found is None else _read_past(source, found, digest, kept_target, pending)
-        blocks = past or _counted(source)
+        rest = None if found is None else _beyond(source, found, digest, kept_target, pending)
+        blocks = rest or _counted(source)
         learner: Learner | None = state.learner
         rows = state.rows
         for block, rows in blocks:
@@ -245,7 +245,7 @@ def _learned_with_checkpoints(
             target = kept_target(block.target)
             learner.update(block.X, block.groups or None, block.weights, target)
             digest.update(block, target)
-            if learner.is_settled:  # else a file would change what comes later: the rows since are read again
+            if learner.is_settled:  # else a file would change the result; its rows are then read again
                 state.reach(learner.copy(), rows, digest.to_json())
                 keeper.write_if_due(state)
             if progress is not None:
@@ -264,7 +264,8 @@ def _steps_with_checkpoints(
 ) -> Learner:
     """Return what is learned in one pass for each step, with a checkpoint after every step.
 
-    A step works on a copy of the learner, so one that is stopped or fails leaves that of the last checkpoint.
+    A step works on a copy of the learner: if it fails or is stopped, the learner is that of the last
+    checkpoint.
     """
     found, state = _begun(source, keeper)
     state.digest = None if found is None else found.digest
@@ -314,7 +315,7 @@ def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
             yield block, rows
 
 
-def _read_past(
+def _beyond(
     source: BlockSource,
     found: Checkpoint,
     digest: RowDigest,

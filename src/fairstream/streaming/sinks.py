@@ -35,7 +35,7 @@ def open_sink(
     names : sequence of str
         Of the columns.
     kept : sequence of str
-        Columns that are carried along, before the others: an Arrow table of them comes with every block.
+        Columns that are carried along and written before the others; every block comes with a table of them.
     part_rows : int, optional
         Make `path` a folder of files with at most so many rows each.
 
@@ -188,7 +188,7 @@ def _arrow_sink(stream: IO[bytes], names: Sequence[str], suffix: str) -> Iterato
 
 
 def _warn_of_formulas(names: Sequence[str]) -> None:
-    """Say so if a spreadsheet would run a column's name; another name would not be the model's any more."""
+    """Warn if a spreadsheet would run a column's name; another name would no longer be the model's."""
     formulas = [name for name in names if name.startswith(("=", "+", "-", "@", "\t", "\r"))]
     if formulas:
         more = f" and {len(formulas) - 1} more begin" if len(formulas) > 1 else " begins"

@@ -146,7 +146,7 @@ class ChannelSubspaces(Storable):
 
     @property
     def withheld_groups(self) -> Mapping[str, tuple[Hashable, ...]]:
-        """The labels of every attribute whose counts and means are not told."""
+        """The labels of every attribute whose counts and means are withheld."""
         return self.channels[0].withheld_groups
 
     @property
@@ -310,7 +310,7 @@ class ChannelSubspaces(Storable):
         super().save(path)
 
     def describe(self) -> dict[str, Any]:
-        """Return the figures that a reader wants first, some of them for each channel."""
+        """Return the main figures, some of them for each channel."""
         gaps = self.residual_mean_gaps()
         return {
             **self.channels[0].describe(),  # the same groups in all channels

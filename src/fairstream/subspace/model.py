@@ -87,7 +87,7 @@ class FairSubspace(Storable):
         How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size. If it
         was tuned on rows, `held_back` is about the share of them whose groups are counted nowhere.
     withheld_groups : dict
-        Attribute -> labels whose counts and means are not told; they were compared like the others.
+        Attribute -> labels whose counts and means are withheld; they were compared like the others.
     row_marks : array of uint64, optional
         Hashes of a few of the rows seen, by which an audit recognises them; see `RowMarks`.
 
@@ -356,7 +356,7 @@ class FairSubspace(Storable):
         """Return it as a file holds it: without the counts and means of groups with few rows.
 
         Groups of fewer than `parameters["min_group_size"]` rows (20 if not set) are withheld, and the next
-        smaller ones as long as the total mean and the other groups would give the withheld rows' mean away.
+        smallest as long as the total mean and the other groups would give away the mean of the withheld rows.
 
         Examples
         --------
@@ -391,7 +391,7 @@ class FairSubspace(Storable):
         super().save(path)
 
     def describe(self) -> dict[str, Any]:
-        """Return the figures that a reader wants first."""
+        """Return the main figures."""
         published = self.publishable()
         withheld = {a: [*map(str, labels)] for a, labels in published.withheld_groups.items()}
         return {
@@ -407,7 +407,7 @@ class FairSubspace(Storable):
         }
 
     def _groups_counted(self) -> dict[str, str]:
-        """Say why the groups have fewer rows than there are, if tuning held some back.
+        """Return why the groups add up to fewer rows than there are, if tuning held some back.
 
         Not how many: with that number, the size of a withheld group would follow by subtraction.
         """
@@ -452,7 +452,7 @@ class FairSubspace(Storable):
     def from_state(cls, header: Header, arrays: Arrays) -> FairSubspace:
         """Return the subspace that `to_state` described, after checking that it can be one."""
         components, mean, parameters = arrays["components"], arrays["mean"], dict(header["parameters"])
-        # Files of before there was a schema have the encoding among the parameters.
+        # Files written before there was a schema have the encoding among the parameters.
         schema = Schema.from_header({"encoding": parameters.pop("encoding", None), **header})
         k, d = components.shape
         means = arrays.get("group_means", np.zeros((0, d)))

@@ -34,7 +34,7 @@ class ClusterFit:
 
     def failures(self, when: str) -> AbstractContextManager[None]:
         """Explain what Dask raises if parts of the cluster are gone, and how to resume."""
-        way_on = "" if self.keeper is None or not self.state.rows else self.keeper.way_on
+        way_on = "" if self.keeper is None or not self.state.rows else self.keeper.how_to_resume
         return explained_failures(self.client, f"{when}{way_on}")
 
     def advanced(self, passes: int = 1, seconds: float | None = None) -> None:
