@@ -378,8 +378,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     def roles(self) -> dict[str, Any]:
         """Return the options of `open_source` that the parameters imply, for data that is not open yet."""
-        named = self.sensitive_columns
-        roles = {} if named is None else {"sensitive_features": column_names(named, "sensitive_columns")}
+        names = self._sensitive_names
+        roles: dict[str, Any] = {"sensitive_features": names} if names else {}
         return roles | ({"ids": self.ids} if isinstance(self.ids, str) else {})
 
     def with_intersections(self, source: BlockSource) -> BlockSource:
@@ -419,10 +419,19 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     def _given(self, X: Any, axis: int | None = None) -> Given:
         """Return what was passed without its sensitive columns and its column of ids."""
-        named = self.sensitive_columns
-        apart = [] if named is None else column_names(named, "sensitive_columns")
-        apart += [self.ids] if isinstance(self.ids, str) else []
+        apart = self._columns_apart
         return Given(without(X, apart) if apart else X, axis)
+
+    @property
+    def _sensitive_names(self) -> list[str]:
+        """The columns that `sensitive_columns` names."""
+        named = self.sensitive_columns
+        return [] if named is None else column_names(named, "sensitive_columns")
+
+    @property
+    def _columns_apart(self) -> list[str]:
+        """The columns of X that are no features."""
+        return self._sensitive_names + ([self.ids] if isinstance(self.ids, str) else [])
 
     def _checked(self, X: Any, *, reset: bool = False) -> Any:
         """Return features as scikit-learn checks them, a frame as an array."""
@@ -482,8 +491,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                     f"sensitive_features and sensitive_columns={self.sensitive_columns!r} are both given: "
                     "leave one of them out"
                 )
-            names = column_names(self.sensitive_columns, "sensitive_columns")
-            X, sensitive_features = take_out(X, names, "sensitive_columns")
+            X, sensitive_features = take_out(X, self._sensitive_names, "sensitive_columns")
         X = without(X, [self.ids]) if isinstance(self.ids, str) else X
         X = self._checked(Given(X).rows, reset=reset)
         groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
@@ -497,8 +505,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 "sensitive_features is missing: pass one label per row and attribute, name columns of X in "
                 'sensitive_columns, or constraint="none" for ordinary streaming PCA'
             )
-        named, known = self.sensitive_columns, [*(groups or ())]
-        for name in () if named is None else column_names(named, "sensitive_columns"):
+        known = [*(groups or ())]
+        for name in self._sensitive_names:
             if name not in known:
                 raise ValueError(
                     f"sensitive_columns names {name!r}, the rows come with the attributes {known}: open the "

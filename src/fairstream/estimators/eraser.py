@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fairstream.data.frames import column_names
 from fairstream.estimators.base import FairEstimator
 from fairstream.files.format import storable
 
@@ -83,9 +82,7 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         Scaled features of a table are called "age (scaled)", so that nobody takes them for its columns.
         """
         if input_features is not None:
-            named = self.sensitive_columns
-            apart = [] if named is None else column_names(named, "sensitive_columns")
-            apart += [self.ids] if isinstance(self.ids, str) else []
+            apart = self._columns_apart
             input_features = [name for name in input_features if name not in apart]
         names = super().get_feature_names_out(input_features)
         if not self.learner_.schema.shares_names:
