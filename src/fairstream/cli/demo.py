@@ -17,7 +17,8 @@ from fairstream.streaming.embed import open_like
 from fairstream.subspace.frontier import residual_gaps
 from fairstream.subspace.model import FairSubspace
 
-LIMIT = 0.70  # AUC that no attacker may exceed
+LIMIT = 0.75  # AUC that no attacker may exceed
+AIM = 0.70  # what is tuned for: an audit's attackers may have more rows, so a promise needs a margin
 N_COMPONENTS = 10
 # One setting, so that it takes a minute; `tune` searches more by itself.
 SEARCHED: tuple[dict[str, Any], ...] = ({"constraint": "none", "guard": 1.0},)
@@ -69,10 +70,13 @@ def run_demo(
     echo(
         f"Streaming {source.n_rows:,} rows of {data}, {source.n_features} features, {BLOCK_SIZE:,} at a time"
     )
-    echo(f"Choosing a model from which no attacker reads {SENSITIVE[0]} at an AUC above {LIMIT:.2f}")
+    echo(
+        f"Choosing a model from which no attacker reads {SENSITIVE[0]} at an AUC above {AIM:.2f}, "
+        f"to promise {LIMIT:.2f}"
+    )
     tuned = tune(
         source,
-        limit=LIMIT,
+        limit=AIM,
         n_components=N_COMPONENTS,
         searched=SEARCHED,
         dithers=DITHERS,
