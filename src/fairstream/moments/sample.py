@@ -39,6 +39,9 @@ class SampledRows:
     codes : dict, attribute -> array (n,)
         Index into `labels` of the attribute, -1 if unknown.
     labels : dict, attribute -> tuple
+    own : dict, attribute -> bool array (n,)
+        Whether a row is one of the R that its group of this attribute keeps. The others are kept by a group
+        of another attribute: with them, a group would have too many rows of small groups.
     weights : array (n,)
     target : array (n,) or None
     mixer : RowMixer or None
@@ -48,6 +51,7 @@ class SampledRows:
     X: NDArray[Any]
     codes: Mapping[str, NDArray[np.intp]]
     labels: Mapping[str, tuple[Hashable, ...]]
+    own: Mapping[str, NDArray[np.bool_]]
     weights: NDArray[np.float64]
     target: NDArray[np.float64] | None
     mixer: RowMixer | None = None
@@ -58,6 +62,7 @@ class SampledRows:
             self.X[rows],
             {name: codes[rows] for name, codes in self.codes.items()},
             self.labels,
+            {name: own[rows] for name, own in self.own.items()},
             self.weights[rows],
             None if self.target is None else self.target[rows],
             self.mixer,
@@ -98,6 +103,7 @@ class RowSample:
         self._groups: dict[str, Words] = {}  # per attribute, the hash of each row's label; 0: unknown
         self._labels: dict[str, dict[int, Hashable]] = {}
         self._target: NDArray[np.float64] | None = None
+        self._own: dict[str, NDArray[np.bool_]] | None = None  # of some rows of another sample
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -182,7 +188,18 @@ class RowSample:
             codes[name] = np.full(len(self), UNKNOWN, dtype=np.intp)
             for code, hashed in enumerate(present):
                 codes[name][self._groups[name] == np.uint64(hashed)] = code
-        return SampledRows(self._X, codes, labels, self._weights, self._target, self.mixer)
+        return SampledRows(self._X, codes, labels, self._own_rows(), self._weights, self._target, self.mixer)
+
+    def _own_rows(self) -> dict[str, NDArray[np.bool_]]:
+        """Return, per attribute, which rows have one of the R smallest hashes of their group."""
+        if self._own is not None:
+            return self._own
+        own = {name: np.zeros(len(self), dtype=bool) for name in self._groups}
+        order = np.argsort(self._hashes)
+        for name, group in self._groups.items():
+            for label in np.unique(group[group != 0]):
+                own[name][order[group[order] == label][: self.size]] = True
+        return own
 
     def kept(self, rows: NDArray[np.bool_]) -> RowSample:
         """Return a sample of some of the rows, in the order of `rows()`."""
@@ -191,6 +208,7 @@ class RowSample:
         other._X = None if self._X is None else self._X[rows]
         other._groups = {name: group[rows] for name, group in self._groups.items()}
         other._target = None if self._target is None else self._target[rows]
+        other._own = {name: own[rows] for name, own in self._own_rows().items()}
         return other
 
     def selected(self, features: NDArray[np.intp]) -> RowSample:
@@ -311,6 +329,7 @@ class RowSample:
             "_groups": {name: group[rows] for name, group in groups.items()},
             "_labels": labels,
             "_target": None if target is None else target[rows],
+            "_own": None,
         }
         self.__dict__.update(state)
         return self

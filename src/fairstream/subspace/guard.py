@@ -21,6 +21,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from fairstream.data.groups import UNKNOWN
 from fairstream.errors import NoRoomError
 from fairstream.linalg import (
     FloatArray,
@@ -284,11 +285,11 @@ def guarded_from(
         raise ValueError("keep_target needs the target of the sampled rows: pass y to fit")
     attributes = []
     for name, labels in moments.groups.items():
-        codes = [np.flatnonzero(sampled.codes[name] == code) for code in range(len(sampled.labels[name]))]
         if len(labels) > 1:
-            attributes.append(
-                GuardedAttribute(name, tuple(codes), tuple(_shares(sampled.weights[c]) for c in codes))
-            )
+            codes = np.where(sampled.own[name], sampled.codes[name], UNKNOWN)
+            rows_of = [np.flatnonzero(codes == code) for code in range(len(sampled.labels[name]))]
+            shares_of = [_shares(sampled.weights[of]) for of in rows_of]
+            attributes.append(GuardedAttribute(name, tuple(rows_of), tuple(shares_of)))
     target = None
     if keep and sampled.target is not None:
         _check_differs(sampled.target, attributes, keep)
