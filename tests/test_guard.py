@@ -132,12 +132,9 @@ def test_the_gradient_is_that_of_the_score(products):
     assert numeric == pytest.approx((gradient * step).sum(axis=(1, 2)), rel=0.25)
 
 
-def test_progress_is_reported_and_convergence_is_told():
+def test_convergence_is_told():
     X, group = hidden_shape()
-    seen = []
-    found = guarded(X, group, steps=120, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(step, 120) for step in range(1, 121)]
-    assert found.converged
+    assert guarded(X, group, steps=120).converged
     assert not guarded(X, group, steps=4).converged
 
 
@@ -225,3 +222,21 @@ def test_a_target_of_one_value_is_refused_by_the_name_of_keep_target():
     moments.update(X, {"sex": labels, "all": np.arange(len(X)) % 2}, target=other)
     with pytest.raises(ValueError, match="has nothing to keep"):
         solve(moments, 2, constraint="none", guard=1.0, keep_target=0.5)
+
+
+def test_groups_are_drawn_as_the_data_has_them_beside_a_small_group(monkeypatch):
+    rng = np.random.default_rng(0)
+    sex, race = rng.integers(0, 2, 20_000), (rng.random(20_000) < 0.05).astype(int)
+    moments = GroupMoments(3, sample=1_000).update(rng.normal(size=(20_000, 3)), {"sex": sex, "race": race})
+    drawn = {}
+
+    def note(X, attributes, *others, **options):
+        drawn.update({attribute.name: attribute.rows for attribute in attributes})
+        raise InterruptedError
+
+    monkeypatch.setattr("fairstream.subspace.guard.guarded_components", note)
+    with pytest.raises(InterruptedError):
+        solve(moments, 2, constraint="none", guard=1.0)
+    held = moments.sample.rows().codes["race"]
+    assert [len(rows) for rows in drawn["sex"]] == [1_000, 1_000]
+    assert (held[drawn["sex"][0]] == 1).mean() < 0.07
