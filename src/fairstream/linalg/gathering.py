@@ -23,7 +23,7 @@ from fairstream.linalg.torch_rows import TorchRows
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own, however many
 _PIECE_BYTES = 2**21
 _LEAST_ROWS, _MOST_ROWS = 1_024, 4_096
-_TOGETHER = 2**21  # numbers in the products that threads have at once, if these are more features
+_TOGETHER = 2**20  # numbers in the products of several cells that threads work on at once
 
 Rows = slice | NDArray[np.intp]
 
@@ -60,7 +60,7 @@ class GatheredRows:
         """
         d = self.X.shape[1]
         threads = len(shares(len(self.X), self.X.size))
-        few = d <= SEVERAL_SCATTERS or threads * d**2 <= _TOGETHER
+        few = d <= SEVERAL_SCATTERS or threads * d**2 <= 2 * _TOGETHER
         return self._by_rows(cells) if few else self._by_features(cells)
 
     def _by_rows(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[list[CellProduct]]:
