@@ -74,7 +74,7 @@ class DenseRows:
         dtype: Any,
         buffer: FloatArray | None = None,
     ) -> None:
-        self.origin = origin.astype(dtype)
+        self.origin = origin.astype(dtype, copy=False)
         self.scale = None if scale is None else scale[:, None].astype(dtype)
         if scale is None and not self.origin.any() and stands_ready(X, dtype):
             self.R = X  # as it is, and never written to
