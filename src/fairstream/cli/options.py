@@ -275,7 +275,7 @@ def open_data(
 
 
 def skipped_rows(source: Any) -> dict[str, int]:
-    """Return, as a fact to answer, how many rows the last pass over a source skipped; nothing if none."""
+    """Return how many rows the last pass over a source skipped, as a fact to print; no fact if none."""
     number = int(getattr(source, "skipped_rows", 0))
     return {"rows_skipped": number} if number else {}
 
@@ -287,12 +287,12 @@ def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
     return choices | texts
 
 
-def told_ids(id_column: str | None) -> bool | str:
+def ids_choice(id_column: str | None) -> bool | str:
     """Return the choice that --id-column makes: the name of a column, True for an index, False without it.
 
     Examples
     --------
-    >>> told_ids("person"), told_ids("3"), told_ids(None)
+    >>> ids_choice("person"), ids_choice("3"), ids_choice(None)
     ('person', True, False)
     """
     return (True if id_column.lstrip("-").isdigit() else id_column) if id_column else False

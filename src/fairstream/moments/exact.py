@@ -98,6 +98,7 @@ class ExactScatter:
                     terms.append((cores[cell.taken_from], product, np.subtract))
                     sums[cell.taken_from] -= row_sum
             _add_upper(terms)
+            del some, terms, product  # before there are others
         sums[plan.by_subtraction] += sums[0]
         if plan.by_subtraction:
             _add_upper([(cores[slot], products, np.add) for slot in [0, *plan.by_subtraction]])
@@ -154,9 +155,9 @@ class ExactScatter:
     ) -> SymmetricOperator:
         """Return sum_g factors_g S_g + sum_j w_j v_j v_j' as an operator."""
         used = np.flatnonzero(factors)
-        core = np.zeros(self.cores.shape[1:]) if not used.size else factors[used[0]] * self.cores[used[0]]
-        for slot in used[1:]:
-            core += factors[slot] * self.cores[slot]
+        some = slice(used[0], used[-1] + 1) if used.size else slice(0)
+        d = self.cores.shape[1]
+        core = (factors[some] @ self.cores[some].reshape(-1, d * d)).reshape(d, d)  # no second matrix
         add_gemm(core.T, vectors.T * vector_weights, vectors)
         _mirror(core)
         return SymmetricOperator(core)
