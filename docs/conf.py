@@ -118,6 +118,8 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib", "result_figures.scrape"),
     "matplotlib_animations": False,
     "backreferences_dir": None,
+    # The drawing that scikit-learn makes of an estimator complains in the browser's console.
+    "ignore_repr_types": r"fairstream|sklearn",
     "copyfile_regex": r".*\.csv",
 }
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)

@@ -7,7 +7,7 @@ import zipfile
 import click
 import numpy as np
 import pytest
-from support.command import COMMANDS, run
+from support.command import COMMANDS, few_people_in_the_demo, run
 
 from fairstream import FairStreamingPCA, load, open_source
 from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputPath, WritingCommand
@@ -180,8 +180,8 @@ def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch, few_fam
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
-    monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
     # What it writes is the claim, not how long it searches.
+    few_people_in_the_demo(monkeypatch, 2_000)
     monkeypatch.setattr("fairstream.cli.demo.SEARCHED", ({"constraint": "mean"},))
     monkeypatch.setattr("fairstream.cli.demo.DITHERS", (0.0, 0.4))
     pq.write_table(pa.table({"mine": [1]}), tmp_path / "adult.parquet")

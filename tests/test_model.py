@@ -56,7 +56,7 @@ def test_dtype_is_kept(fitted):
 def test_large_input_goes_through_slice_by_slice(fitted, monkeypatch):
     X, _, subspace = fitted
     whole = subspace.embed(X)
-    monkeypatch.setattr("fairstream.subspace.model._SLICE_BYTES", 8 * 7 * 11)
+    monkeypatch.setattr("fairstream.subspace.rows._SLICE_BYTES", 8 * 7 * 11)
     assert np.allclose(subspace.embed(X), whole)
 
 

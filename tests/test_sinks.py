@@ -149,6 +149,17 @@ def test_no_rows_are_an_empty_file_of_every_format(tmp_path):
         assert read(tmp_path / f"Z{suffix}").shape == (0, 2)
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_blocks_without_rows_leave_no_trace(tmp_path, suffix):
+    if suffix == ".zarr":
+        pytest.importorskip("zarr")
+    rows = np.arange(12.0).reshape(6, 2)
+    with open_sink(tmp_path / f"Z{suffix}", ["a", "b"]) as write:
+        for part in (rows[:0], rows[:4], rows[4:4], rows[4:]):
+            write(part)
+    np.testing.assert_array_equal(read(tmp_path / f"Z{suffix}"), rows)
+
+
 # On the command line --------------------------------------------------------------------------------
 
 

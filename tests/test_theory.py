@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from fairstream.data import open_source
 from fairstream.datasets.synthetic import SyntheticStream, synthetic_stream
 from fairstream.linalg import principal_angles
 from fairstream.moments import GroupMoments
@@ -16,6 +17,7 @@ from fairstream.theory import (
     pafo_constants,
     pafo_gap,
     pafo_plan,
+    plan_source,
 )
 
 EASY = PafoConstants(
@@ -451,3 +453,14 @@ def test_fnpm_keeps_its_promise_with_far_fewer_rows_than_planned_and_not_with_a_
     assert check.confirms(plan.delta)
     handful = pafo_check(power_learner((2, 2), (2, 1)), stream, truth, 0.1, 0.1, n_trials=30)
     assert handful.refutes(0.2)
+
+
+def test_a_plan_passes_over_blocks_without_rows():
+    rng = np.random.default_rng(0)
+    sex = np.arange(400) % 2
+    X = rng.uniform(-1, 1, size=(400, 4)) * np.where(sex[:, None], [3, 1, 1, 1], [1, 1, 2, 1])
+    cuts = [slice(0, 0), slice(0, 300), slice(300, 300), slice(300, 400)]
+    holed = open_source([(X[cut], {"sex": sex[cut]}) for cut in cuts])
+    whole = open_source(X, sensitive_features={"sex": sex})
+    plans = [plan_source(source, 1, 1, 0.5, 0.1, 0.1) for source in (holed, whole)]
+    assert plans[0].n_rows == pytest.approx(plans[1].n_rows)

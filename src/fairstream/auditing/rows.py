@@ -16,8 +16,8 @@ from fairstream.data import open_source
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, Matrix
 from fairstream.data.groups import encode_groups
-from fairstream.data.identities import checked_ids, take_ids
-from fairstream.data.labels import listed_names
+from fairstream.data.ids import checked_ids, take_ids
+from fairstream.data.roles import listed_names
 
 
 class View:

@@ -14,6 +14,7 @@ from fairstream.cli.options import (
     data_argument,
     encoding_options,
     id_option,
+    ids_choice,
     intersections_option,
     load_moments,
     open_data,
@@ -23,16 +24,15 @@ from fairstream.cli.options import (
     skipped_rows,
     solving_choices,
     solving_options,
-    told_ids,
 )
 from fairstream.cli.progress import progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
-from fairstream.data.file_sets import absolute
+from fairstream.data.file_search import absolute
 from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
-from fairstream.estimators.learner import SOLVERS
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.streaming.checkpoint import refuse_occupied
+from fairstream.estimators.solvers import SOLVERS
+from fairstream.streaming.checkpoint_folder import refuse_occupied
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.components import solve as solve_moments
 
@@ -122,7 +122,7 @@ def fit(
     or .zip of images.
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
-    choices["ids"] = told_ids(given["id_column"])
+    choices["ids"] = ids_choice(given["id_column"])
     choices["intersections"] = [*given.pop("intersections")] or None
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
@@ -241,7 +241,8 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @as_json
 def solve(file: Path, id_column: str | None, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
-    choices = {**solving_choices(given), "ids": told_ids(id_column)}
-    subspace = solve_moments(load_moments(file), **choices)
+    choices = {**solving_choices(given), "ids": ids_choice(id_column)}
+    with progress_on_terminal("solve"):  # which a guard has
+        subspace = solve_moments(load_moments(file), **choices)
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

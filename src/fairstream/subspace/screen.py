@@ -1,8 +1,8 @@
 """Screening: which columns tell groups apart by themselves, so that no component may use them.
 
 A column's standardised gap is the largest difference of group means over its comparisons, in units of the
-column's deviation. One-hot columns of one table column stand or fall together: a variable's gap is that of
-its strongest column.
+column's deviation. One-hot columns of one table column are kept or left out together: a variable's gap is
+that of its strongest column.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def largest_gaps(gaps: Sequence[FloatArray], variances: FloatArray) -> FloatArra
 def shares_between(moments: GroupMoments, attribute: str, least_rows: float = MIN_GROUP_SIZE) -> FloatArray:
     """Return the share of every feature's variance that lies between the groups of an attribute.
 
-    It is 1 if a feature is the same for all rows of a group, 0 if its means agree or it is a constant. Groups
-    of fewer rows than `least_rows` count as if they were no groups: a value that three people have may by
-    chance be that of a group of three. What a sketch dropped could all be variance within groups.
+    It is 1 if a feature is constant within each group, 0 if its means agree or it is constant. Groups of
+    fewer rows than `least_rows` do not count as groups: a value of three people may by chance be that of a
+    group of three. What a sketch dropped is taken for variance within groups.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""PAFO plans: how many rows a promise needs, and a check that the promise is kept.
+"""PAFO plans: how many rows a promise needs, and a check that it is kept.
 
 Definition 2 of the paper: with probability at least 1 - delta the learner's V has
 tr(V' Sigma V) >= tr(V*' Sigma V*) - eps_optimality and ||Pi_U V|| <= eps_fairness. The appendix writes the

@@ -18,7 +18,7 @@ from fairstream.auditing.measure.auc import auc_with_variance
 from fairstream.auditing.measure.fitting import one_thread, side_by_side
 from fairstream.auditing.measure.floors import floors
 from fairstream.auditing.measure.task import target_scores
-from fairstream.auditing.measure.verdict import read_best
+from fairstream.auditing.measure.verdict import readings
 from fairstream.auditing.report import AttackResult, Floors
 from fairstream.auditing.tuning.candidates import Candidate
 from fairstream.auditing.tuning.division import PARTS, Division, repeated
@@ -112,8 +112,8 @@ class Judge:
 
     def attacked(self, subspace: FairSubspace, judged: Candidate, strength: str) -> Candidate:
         """Return a judged candidate with the leak of the strongest attacker of all families."""
-        found = self.attacks(subspace, judged.dither, "judge", strength).values()
-        read = [read_best(result) for result in found]
+        attacks = self.attacks(subspace, judged.dither, "judge", strength).values()
+        read = [one for result in attacks for one in readings(result).values()]
         bound = max(auc + self._z * error for auc, error in read)
         return replace(judged, leak=max(auc for auc, _ in read), leak_bound=bound)
 
@@ -131,16 +131,14 @@ class Judge:
         found = {}
         for attribute in self._division.attributes:
             codes = {name: repeated(c, parts[name]) for name, c in self._division.codes(attribute).items()}
-            result = attack(
+            found[attribute] = attack(
                 Z[scored],
                 codes[scored],
                 fit=(np.concatenate([Z[p] for p in known]), np.concatenate([codes[p] for p in known])),
                 strength=strength,
                 seed=self._seed,
+                names=[str(label) for label in self._division.judged_groups(attribute)],
             )
-            names = [str(label) for label in self._division.judged_groups(attribute)]
-            by_group = {names[int(code)]: auc for code, auc in result.by_group.items()}
-            found[attribute] = replace(result, by_group=by_group)
         return found
 
     def floors(self, subspace: FairSubspace) -> tuple[Floors, ...]:

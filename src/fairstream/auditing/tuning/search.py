@@ -22,7 +22,7 @@ from fairstream.auditing.tuning.division import Division, divided
 from fairstream.auditing.tuning.judge import Judge
 from fairstream.data.blocks import BlockSource
 from fairstream.errors import FairstreamWarning, NoRoomError
-from fairstream.estimators.learner import MomentsLearner
+from fairstream.estimators.moments_learner import MomentsLearner
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, choice_names
