@@ -81,8 +81,8 @@ def twins_and_reused(
         return None
     hits = found[:, 0] / repeats / times
     values = [hits, found[:, 1] / repeats / times - hits]
-    # Marks tell of the rows of a few corners of the table, with more or fewer twins than others. What is known
-    # of them is little, so the whole table counts as much, as another corner of their size would.
+    # Marks tell of the rows of a few corners of the table, with more or fewer twins than others. Little is
+    # known of them, so the whole table counts as much, as another corner of their size would.
     everywhere = np.bincount(np.searchsorted(occurring, counts), minlength=len(occurring))
     values = np.stack([*values, everywhere * told / len(X)])
     # Values are drawn, not rows: equal rows are recognised together or not at all.
