@@ -11,6 +11,7 @@ from typing import TextIO
 from tqdm.auto import tqdm
 
 from fairstream.data.progress import first_pass_told
+from fairstream.subspace.guard import guard_told
 
 
 @contextmanager
@@ -35,8 +36,9 @@ def progress_on_terminal(
     look = {"unit": unit, "unit_scale": True, "miniters": 1, "leave": False}
     with tqdm(desc=title, file=stream, disable=quiet, **look) as bar:
 
-        def report(done: int, total: int | None, description: str = title) -> None:
+        def report(done: int, total: int | None, description: str = title, counted: str = unit) -> None:
             nonlocal shown
+            bar.unit = counted
             if unit == "%" and total:
                 done, total = 100 * done // total, 100
             bar.total = total
@@ -46,5 +48,7 @@ def progress_on_terminal(
                 bar.reset()
             bar.update(done - bar.n)
 
-        with first_pass_told(partial(report, description=f"{title}, first pass")):
+        first_pass = partial(report, description=f"{title}, first pass")
+        guard = partial(report, description=f"{title}, guard", counted=" steps")
+        with first_pass_told(first_pass), guard_told(guard):
             yield report
