@@ -33,11 +33,10 @@ def choosing(monkeypatch):
 
 @pytest.fixture
 def user_tasks(monkeypatch):
-    pytest.importorskip("sphinx", reason="the site is built with Sphinx: pip install 'fairstream[docs]'")
     monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
-    import user_tasks
+    import tested_tasks
 
-    return user_tasks
+    return tested_tasks
 
 
 # The chart, its table and the picture ---------------------------------------------------------------
