@@ -338,3 +338,17 @@ def test_a_table_that_cannot_be_read_as_it_is_names_the_column_and_a_way(tmp_pat
         tune(tmp_path / "people.csv", "sex", limit=0.7)
     assert "instead of the path, pass open_source(" in refused.value.__notes__[0]
     assert "exclude=[...])" in refused.value.__notes__[0]
+
+
+def test_a_choice_that_is_none_and_a_target_that_is_lost_are_said_last(tuned):
+    found, _ = tuned
+    assert not [line for line in found.summary() if line.startswith(("No candidate", "The target is all"))]
+    worst = tuple(
+        replace(one, leak_bound=0.9, target=0.518) if one.chosen else one for one in found.candidates
+    )
+    lost = replace(found, candidates=worst, plain_target=0.677)
+    assert lost.holds  # the verdict alone looks like a success
+    none, useless = lost.summary()[-2:]
+    assert none.startswith("No candidate stayed below the limit of 0.75")
+    assert "no better than by chance, at AUC 0.518 against 0.677" in useless
+    assert 0.5 < found.plain_target < 1

@@ -128,8 +128,8 @@ def tune(
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
     most = judge.recovered_variance(plain, 0.0)
     wishes = _Wishes(limit, keep, maximise, most, tuple(dithers), attack, announce)
-    if announce is not None:
-        _tell_of_plain(judge.judged(plain, 0.0), wishes)
+    beside = judge.judged(plain, 0.0)
+    _tell_of_plain(beside, wishes)
     if limit is not None:
         _compare_with_floors(judge.floors(plain), limit, wishes)
     found = _Search(division, judge, wishes, seed).run(settings)
@@ -156,7 +156,9 @@ def tune(
     if division.held_back:
         chosen["held_back"] = division.held_back
     estimator = _fitted(division.moments, subspace, sample, chosen)
-    return Tuned(estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance)
+    return Tuned(
+        estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance, plain_target=beside.target
+    )
 
 
 Found = list[tuple[Candidate, FairSubspace]]
