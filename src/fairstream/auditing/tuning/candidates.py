@@ -22,7 +22,8 @@ class Candidate:
     `variance` is the share of X's variance that a linear map recovers from the embedding, so dither counts
     as loss; variance that a handful of rows carry counts less, because new rows do not have it. `leak` is the
     largest AUC of an attacker over the attributes, and over the groups of an attribute if there are more than
-    two; `leak_bound` is its upper bound, corrected for the number of settings. `target` is the AUC of the
+    two; `best_read` names that group, if so; `leak_bound` is the largest upper bound, corrected for the
+    number of settings. `target` is the AUC of the
     target, None without one.
     """
 
@@ -38,6 +39,7 @@ class Candidate:
     leak: float
     leak_bound: float
     target: float | None
+    best_read: str = ""
     chosen: bool = False
 
     def in_words(self) -> str:
@@ -132,7 +134,7 @@ class Tuned:
         limit = next((found.limit for found in self.verdicts.values()), None)
         if limit is not None and self.chosen.leak_bound > limit:
             yield (
-                f"No candidate stayed below the limit of {limit:g} with confidence when the rows judged them: "
+                f"No candidate stayed below the limit of {limit:g} with confidence on the judging rows: "
                 "this is the one that leaks least. A higher limit, fewer components or more rows may help."
             )
         own, plain = self.chosen.target, self.plain_target
