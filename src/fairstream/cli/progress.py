@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TextIO
 
 from tqdm.auto import tqdm
 
+from fairstream.cli.answers import say
 from fairstream.data.progress import first_pass_told
 
 
@@ -48,3 +50,23 @@ def progress_on_terminal(
 
         with first_pass_told(partial(report, description=f"{title}, first pass")):
             yield report
+
+
+@contextmanager
+def guard_announced(guard: float, seconds: float = 10.0) -> Iterator[None]:
+    """Say on standard error, if what is done here takes longer, that a guard is being searched for.
+
+    Examples
+    --------
+    >>> with guard_announced(1.0):
+    ...     pass
+    """
+    line = f"guard {guard:g}: components are searched for once the rows are read, which may take minutes"
+    timer = threading.Timer(seconds, say, [line], {"err": True})
+    timer.daemon = True
+    if guard:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
