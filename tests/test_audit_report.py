@@ -184,7 +184,7 @@ def test_the_first_screen_is_warnings_then_headline_then_verdict_then_one_table(
 def test_the_one_table_sets_every_model_beside_plain_pca_raw_data_and_guessing(report):
     table = first_screen(report).overview
     assert [plain(name) for name in table.header] == [
-        "embedding", "AUC of sex", "AUC of race", "variance kept", "task score (AUC)",
+        "embedding", "AUC of sex", "AUC of race, average of 5 groups", "variance kept", "task score (AUC)",
     ]  # fmt: skip
     names = [row[0].value for row in table.rows]
     assert names == ["guarded PCA", "the paper's method", "plain PCA (k=10)", "raw data", "guessing"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass, replace
@@ -41,6 +42,13 @@ def planted(n_rows, seed=0, n_features=12):
     X[:, 1] *= np.where(sex, 4.0, 1.0)
     X[:, 2] *= np.where(sex, 1.0, 3.0)
     return X, {"sex": np.array(["f", "m"])[sex]}
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch):
+    """What is asked here of scores for a target is whose they are and where they go, not how good."""
+    few = functools.partial(task.HistGradientBoostingClassifier, max_iter=15, max_leaf_nodes=8)
+    monkeypatch.setattr(task, "HistGradientBoostingClassifier", few)
 
 
 @pytest.fixture(scope="module")

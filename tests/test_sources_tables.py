@@ -674,6 +674,22 @@ def test_floats_become_rows_wherever_batches_and_tiles_end(block_size):
     assert all(block.X.flags.c_contiguous and block.X.flags.writeable for block in blocks)
 
 
+@pytest.mark.parametrize("n_columns", [1, 7, 8, 21])
+@pytest.mark.parametrize("missing", [False, True])
+def test_columns_that_lie_side_by_side_become_rows(tmp_path, n_columns, missing):
+    values = np.random.default_rng(0).normal(size=(300, n_columns))
+    parts = [values[:100], values[100:]]
+    if missing:
+        parts[1][0, -1] = np.nan
+    schema = pa.schema([(f"x{j}", pa.float64()) for j in range(n_columns)])
+    with pa.ipc.new_file(tmp_path / "side_by_side.arrow", schema) as writer:
+        for part in parts:
+            writer.write(pa.record_batch([pa.array(c, from_pandas=True) for c in part.T], schema=schema))
+    source = open_source(tmp_path / "side_by_side.arrow", block_size=70, impute="mean" if missing else None)
+    filled = np.where(np.isnan(values), np.nanmean(values, axis=0), values)
+    np.testing.assert_allclose(np.concatenate([block.X for block in source]), filled, rtol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [(np.nan, "column 'x7' has 1 missing value"), (np.inf, "column 'x7' holds infinite")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from fairstream.auditing.measure.verdict import verdict
 from fairstream.auditing.report import AttackCurve, Estimate
 
 
+@functools.cache
+def some_attack():
+    return attack(np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2, families=["linear"])
+
+
 def attacked(auc, error, trend, gain=None):
-    codes = np.arange(60) % 2
-    Z = np.random.default_rng(0).normal(size=(60, 2))
-    result = attack(Z, codes, families=["linear"])
+    result = some_attack()
     strongest = dataclasses.replace(result.strongest, auc=Estimate(auc, 0, 1), standard_error=error)
     return dataclasses.replace(result, strongest=strongest, curve=AttackCurve((), gain, trend))
 

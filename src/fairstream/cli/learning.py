@@ -242,7 +242,7 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 def solve(file: Path, id_column: str | None, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
     choices = {**solving_choices(given), "ids": ids_choice(id_column)}
-    with guard_announced(choices["guard"]):
+    with guard_announced(choices["guard"]), progress_on_terminal("solve"):  # which a guard has
         subspace = solve_moments(load_moments(file), **choices)
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from fairstream.data.arrow_columns import column_kind
 from fairstream.data.cutting import closing_early
 from fairstream.data.data_files import DataFile
 from fairstream.data.file_search import FileSet
 from fairstream.data.hive_keys import hive_keys
-from fairstream.data.table_encoding import column_kind
 from fairstream.data.table_readers import TableReader
 
 try:

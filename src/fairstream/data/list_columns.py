@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from fairstream.data.arrow_columns import column_kind
 from fairstream.data.cutting import closing_early
-from fairstream.data.table_encoding import column_kind
 from fairstream.data.table_readers import TableReader
 
 try:

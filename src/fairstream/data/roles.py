@@ -1,4 +1,4 @@
-"""Columns as labels: which columns of a matrix are sensitive, and labels passed separately from the data."""
+"""What each column of a matrix is for: feature, label, target, id; and labels passed beside a source."""
 
 from __future__ import annotations
 

@@ -12,6 +12,14 @@ from os import PathLike
 from typing import Any
 
 from fairstream.data.alignment import paired
+from fairstream.data.arrow_columns import (
+    column_kind,
+    encode_labels,
+    missing_rows,
+    plain_columns,
+    target_values,
+    with_nulls,
+)
 from fairstream.data.arrow_files import ArrowReader
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.csv_dialect import listed_tokens
@@ -29,18 +37,8 @@ from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.progress import reported
 from fairstream.data.roles import LabelledSource, listed_names, refuse_roles_as_features
-from fairstream.data.table_encoding import (
-    Identifiers,
-    MissingValuesError,
-    TableEncoder,
-    column_kind,
-    encode_labels,
-    missing_rows,
-    no_rows,
-    plain_columns,
-    target_values,
-    with_nulls,
-)
+from fairstream.data.table_encoding import Identifiers, TableEncoder
+from fairstream.data.table_errors import MissingValuesError, no_rows
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 from fairstream.errors import AbsentColumnsError
 

@@ -107,8 +107,12 @@ class ExactScatter:
 
     def complete(self) -> None:
         """Copy the upper triangles to the lower ones, once all slices of a block are in."""
-        for core in self.cores:
-            _mirror(core)
+
+        def mirror(some: slice) -> None:
+            for core in self.cores[some]:
+                _mirror(core)
+
+        in_threads(mirror, shares(len(self.cores), self.cores.size))
 
     def _near_zero(self, new: Increment) -> bool:
         """Return whether means are so small beside deviations that centring the rows gains no digits."""
@@ -126,9 +130,14 @@ class ExactScatter:
         """
         block_means, factors = new.block_means(sums), new.chan_weights
         steps = block_means - new.old_means
-        for slot in np.flatnonzero(new.weights > 0):
-            pair = np.stack([block_means[slot], steps[slot]])
-            add_gemm(self.cores[slot].T, pair.T * [-new.weights[slot], factors[slot]], pair)
+        moved = np.flatnonzero(new.weights > 0)
+
+        def move(some: slice) -> None:
+            for slot in moved[some]:
+                pair = np.stack([block_means[slot], steps[slot]])
+                add_gemm(self.cores[slot].T, pair.T * [-new.weights[slot], factors[slot]], pair)
+
+        in_threads(move, shares(len(moved), len(moved) * self.cores[0].size))
 
     def merge(
         self,

@@ -27,6 +27,7 @@ from fairstream.data.small_groups import (
     warn_of_few_rows,
     withheld_groups,
 )
+from fairstream.data.table_errors import MissingValuesError, UnseenCategoryError
 from fairstream.errors import AbsentColumnsError, FairstreamWarning
 from fairstream.files.atomic import PathLike
 from fairstream.files.format import (
@@ -565,18 +566,16 @@ class FairSubspace(Storable):
 
     def _encoded(self, frame: Any) -> FloatArray:
         """Return the features of a frame with the columns of the table that the model was fitted on."""
-        from fairstream.data import table_encoding  # here, because it imports pyarrow
-
         if len(frame) == 0:  # its columns may have no type for want of a value
             return np.zeros((0, self.n_features))
         try:
             blocks = [block.X for block in open_source(frame, encoding=self.schema.encoding)]
-        except table_encoding.UnseenCategoryError as error:
+        except UnseenCategoryError as error:
             raise ValueError(
                 f'{error.told}: drop those rows, or open X with open_like(model, X, unseen="ignore") first '
                 "and pass the rows of its blocks"
             ) from None
-        except table_encoding.MissingValuesError as error:
+        except MissingValuesError as error:
             raise ValueError(
                 f"{error.told}: fill them in or drop those rows first, or fit again on a table opened with "
                 'open_source(..., impute="mean")'

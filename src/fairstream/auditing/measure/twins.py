@@ -80,10 +80,11 @@ def twins_and_reused(
     if (told := found[:, 1].sum()) < LEAST_TOLD * repeats:
         return None
     hits = found[:, 0] / repeats / times
+    misses = found[:, 1] / repeats / times - hits
     # Marks tell of the rows of a few corners of the table, with more or fewer twins than others. Little is
     # known of them, so the whole table counts as much, as another corner of their size would.
     everywhere = np.bincount(np.searchsorted(occurring, counts), minlength=len(occurring))
-    values = np.stack([hits, found[:, 1] / repeats / times - hits, everywhere * told / len(X)])
+    values = np.stack([hits, misses, everywhere * told / len(X)])
     # Values are drawn, not rows: equal rows are recognised together or not at all.
     draws = np.random.default_rng(seed).poisson(values, size=(N_DRAWS, *values.shape)).astype(float)
     draws = draws[draws[:, :2].sum(axis=(1, 2)) > 0]

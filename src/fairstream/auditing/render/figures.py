@@ -44,7 +44,7 @@ def curve_figure(
     curves: Sequence[tuple[Series, Sequence[tuple[int, Estimate]]]],
     limit: float | None,
     *,
-    n_groups: int,
+    n_groups: int = 2,
     narrow: bool,
 ) -> Drawing:
     """Draw the strongest attacker's AUC over the rows it was fitted on, with intervals."""
@@ -100,7 +100,7 @@ def curve_figure(
 
 
 def frontier_figure(
-    attribute: str, spots: Sequence[Spot], limit: float | None, *, n_groups: int, narrow: bool
+    attribute: str, spots: Sequence[Spot], limit: float | None, *, n_groups: int = 2, narrow: bool
 ) -> Drawing:
     """Draw variance kept against the strongest attacker's AUC; embeddings that another one beats are grey."""
     width, height, left, top, bottom = (350, 350, 44, 30, 50) if narrow else (860, 440, 60, 32, 56)
