@@ -11,7 +11,6 @@ from typing import TextIO
 
 from tqdm.auto import tqdm
 
-from fairstream.cli.answers import say
 from fairstream.data.progress import first_pass_told
 from fairstream.subspace.guard import guard_told
 
@@ -57,16 +56,16 @@ def progress_on_terminal(
 
 
 @contextmanager
-def guard_announced(guard: float, seconds: float = 10.0) -> Iterator[None]:
+def guard_announced(guard: float, announce: Callable[[str], object], seconds: float = 10.0) -> Iterator[None]:
     """Say where no bar is drawn, if what is done here takes longer, that a guard is being searched for.
 
     Examples
     --------
-    >>> with guard_announced(1.0):
+    >>> with guard_announced(1.0, print):
     ...     pass
     """
     line = f"guard {guard:g}: components are searched for once the rows are read, which may take minutes"
-    timer = threading.Timer(seconds, say, [line], {"err": True})
+    timer = threading.Timer(seconds, announce, [line])
     timer.daemon = True
     if guard and not sys.stderr.isatty():
         timer.start()
