@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -52,3 +53,23 @@ def progress_on_terminal(
         guard = partial(report, description=f"{title}, guard", counted=" steps")
         with first_pass_told(first_pass), guard_told(guard):
             yield report
+
+
+@contextmanager
+def guard_announced(guard: float, announce: Callable[[str], object], seconds: float = 10.0) -> Iterator[None]:
+    """Say where no bar is drawn, if what is done here takes longer, that a guard is being searched for.
+
+    Examples
+    --------
+    >>> with guard_announced(1.0, print):
+    ...     pass
+    """
+    line = f"guard {guard:g}: components are searched for once the rows are read, which may take minutes"
+    timer = threading.Timer(seconds, announce, [line])
+    timer.daemon = True
+    if guard and not sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
