@@ -53,6 +53,7 @@ autodoc_typehints = "none"  # the text of each parameter says what it takes
 autodoc_member_order = "bysource"
 autoclass_content = "class"
 numpydoc_show_class_members = False
+toc_object_entries_show_parents = "hide"  # in the margin, `FairStreamingPCA.fit()` would be cut off
 numpydoc_xref_param_type = False
 default_role = "code"  # `name` in a docstring is a name, not a reference that must resolve
 nitpick_ignore_regex = [
@@ -142,6 +143,7 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
     "show_nav_level": 1,
+    "navigation_depth": 2,  # single names and examples are listed, in groups, on pages of their own
     "navbar_align": "left",
     "back_to_top_button": True,
 }

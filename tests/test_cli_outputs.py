@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import zipfile
 
 import click
@@ -10,6 +11,7 @@ import pytest
 from support.command import COMMANDS, few_people_in_the_demo, run
 
 from fairstream import FairStreamingPCA, load, open_source
+from fairstream.cli.progress import guard_announced
 from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputPath, WritingCommand
 from fairstream.streaming.embed import embed_source, erase_source
 
@@ -247,3 +249,15 @@ def test_an_output_that_the_input_pattern_would_match_is_refused(tmp_path):
     with pytest.raises(ValueError, match="matches the input"):
         check_apart(tmp_path / "2.parquet", [tmp_path / "*.parquet"])
     check_apart(tmp_path / "2.csv", [tmp_path / "*.parquet"])  # the control
+
+
+def test_a_long_search_for_a_guard_is_announced_and_a_short_one_is_not():
+    told = []
+    with guard_announced(1.0, told.append, seconds=0.0):
+        deadline = time.monotonic() + 10
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert told[0].startswith("guard 1: components are searched for")
+    with guard_announced(1.0, told.append, seconds=60.0), guard_announced(0.0, told.append, seconds=0.0):
+        time.sleep(0.05)
+    assert len(told) == 1

@@ -16,9 +16,9 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from support.brute_force import largest_sine
+from support.embedded import explained_variance_ratio
 
 from fairstream import FairStreamingPCA, FairstreamWarning, NotEnoughGroupsError
-from fairstream.auditing.measure.metrics import explained_variance_ratio
 from fairstream.datasets import paper_split
 
 

@@ -6,7 +6,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from fairstream import GroupMoments, solve
-from fairstream.subspace.guard import GuardedAttribute, RandomFeatureAdversary, guarded_components
+from fairstream.subspace.guard import (
+    GuardedAttribute,
+    RandomFeatureAdversary,
+    guard_told,
+    guarded_components,
+)
 
 N, D, K = 6_000, 8, 3
 SHAPES = {"steps": 80, "rows": 1_500}
@@ -130,6 +135,44 @@ def test_the_gradient_is_that_of_the_score(products):
     step[3:] = 0
     numeric = (adversary.score(fit, fit_targets, Z + 1e-4 * step, T)[0] - r2) / 1e-4
     assert numeric == pytest.approx((gradient * step).sum(axis=(1, 2)), rel=0.25)
+
+
+class Linear:
+    """An adversary that reads means only: least squares on the scores themselves."""
+
+    def draw(self, k, n_rows, rng):
+        pass
+
+    def score(self, Z_fit, T_fit, Z, T):
+        slopes = np.linalg.lstsq(Z_fit - Z_fit.mean(axis=0), T_fit - T_fit.mean(axis=0), rcond=None)[0]
+        residual = T - (Z - Z.mean(axis=0)) @ slopes
+        total = (T**2).sum(axis=0)
+        return 1 - (residual**2).sum(axis=0) / total, 2 * np.einsum("nc,kc->cnk", residual / total, slopes)
+
+
+def test_another_adversary_can_be_given():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 2_000)
+    X = rng.normal(size=(2_000, 5)) * [3, 2, 1, 1, 1]
+    X[:, 0] += 4 * group  # a gap of means, which the linear adversary reads
+    X[:, 1] *= np.where(group, 2, 0.3)  # a gap of spreads, which it does not
+    moments = GroupMoments(5, sample=1_000).update(X, group)
+    asked = {"n_components": 1, "constraint": "none", "guard": 2.0}
+    fairest, linear = (abs(solve(moments, **asked, adversary=a).components[0]) for a in (None, Linear()))
+    assert linear[0] < 0.2
+    assert linear[1] > 0.9
+    assert fairest[1] < 0.5
+    with pytest.raises(ValueError, match="adversary needs a guard"):
+        solve(moments, 1, adversary=Linear())
+
+
+def test_progress_of_the_search_is_told():
+    X, group = hidden_shape()
+    told = []
+    with guard_told(lambda done, of: told.append((done, of))):
+        guarded(X, group, steps=5)
+    guarded(X, group, steps=5)  # to nobody
+    assert told == [(step, 5) for step in range(1, 6)]
 
 
 def test_convergence_is_told():

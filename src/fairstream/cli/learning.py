@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fairstream.cli.answers import answer
+from fairstream.cli.answers import answer, say
 from fairstream.cli.label_count import LabelCount
 from fairstream.cli.options import (
     as_json,
@@ -25,9 +26,9 @@ from fairstream.cli.options import (
     solving_choices,
     solving_options,
 )
-from fairstream.cli.progress import progress_on_terminal
+from fairstream.cli.progress import guard_announced, progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
-from fairstream.data.file_sets import absolute
+from fairstream.data.file_search import absolute
 from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
 from fairstream.estimators.pca import FairStreamingPCA
@@ -135,7 +136,7 @@ def fit(
     client = _chosen_client(dask, workers, every)
     refuse_occupied(checkpoint, resume)
     place = data if client is None else absolute(data)  # workers may have been started in another folder
-    with progress_on_terminal("fit") as progress:
+    with guard_announced(choices["guard"], partial(say, err=True)), progress_on_terminal("fit") as progress:
         source = open_data(place, **given)
         counted = LabelCount(source)
         estimator = fit_source(
@@ -242,6 +243,10 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 def solve(file: Path, id_column: str | None, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
     choices = {**solving_choices(given), "ids": ids_choice(id_column)}
-    subspace = solve_moments(load_moments(file), **choices)
+    with (
+        guard_announced(choices["guard"], partial(say, err=True)),
+        progress_on_terminal("solve"),
+    ):  # which a guard has
+        subspace = solve_moments(load_moments(file), **choices)
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

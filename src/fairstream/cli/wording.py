@@ -132,6 +132,11 @@ RULES = (
     Rule(r"""delimiter=(['"].['"])""", r"--delimiter \1", "another delimiter"),
     Rule(r"newlines_in_values=True", "--option newlines_in_values=true", "another file"),
     Rule(
+        r"^sensitive_features names '([^']*,[^']*)', (.*): name one of these$",
+        r"--sensitive names '\1', \2: name one of these, and give --sensitive once for each",
+        r"sensitive_features names '\1', \2: name one of these",
+    ),
+    Rule(
         r"has (\S*;\S*): name one of these",
         r"has \1: name one of these, or pass --delimiter ';' if that separates its columns",
         r"has \1: name one of these",
@@ -245,6 +250,7 @@ RULES = (
     Rule(r"client is ", "--workers is ", "the number of workers is "),
     # Audits
     Rule(r"raise sample_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"open the data with fairstream\.streaming\.embed\.open_like, and fit", "fit"),
     Rule(r"pass seen_rows='flag'", "pass --seen-rows flag", "let them be flagged"),
     Rule(r"^intersections (has|are)", r"--intersections \1", r"intersections \1"),
     Rule(r"pass y too", "pass --target too", "give a target too"),

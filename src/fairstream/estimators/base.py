@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, Matrix, take_rows
 from fairstream.data.cutting import default_block_size, row_ranges
-from fairstream.data.frames import check_numbers, column_names, eager_frame, take_out, without
-from fairstream.data.given import Given
+from fairstream.data.frames import check_numbers, column_names, eager_frame, refuse_missing, take_out, without
 from fairstream.data.groups import Groups, encode_groups
-from fairstream.data.identities import take_ids
+from fairstream.data.ids import take_ids
 from fairstream.data.intersections import IntersectedSource, intersection_names, with_intersections
+from fairstream.data.kinds import Given
 from fairstream.data.matrices import check_matrix
 from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.schema import Schema
@@ -443,7 +443,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         # A tensor's rows are fetched block by block, and checked then.
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         options = {"skip_check_array": True} if isinstance(X, TensorRows) else options
-        rows = validate_data(self, X, reset=reset, **options)
+        try:
+            rows = validate_data(self, X, reset=reset, **options)
+        except ValueError:
+            refuse_missing(X)  # which scikit-learn does without the name of the column
+            raise
         # Older versions turn a frame with nullable columns into objects.
         return rows.astype(np.float64) if rows.dtype == object else rows
 
@@ -483,6 +487,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         self, X: Any, sensitive_features: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[Any, Groups | None, Any]:
         """Return features, encoded groups and weights, in the same order."""
+        eager_frame(X)  # refuses what only looks like a frame in memory, before labels are paired with it
         sensitive_features = paired(sensitive_features, X)
         sample_weight = paired(sample_weight, X, "sample_weight")
         if self.sensitive_columns is not None:

@@ -11,9 +11,9 @@ from numpy.typing import DTypeLike
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource, Matrix, is_source
 from fairstream.data.cutting import cut_block
-from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
 from fairstream.data.namesakes import warn_of_namesakes
+from fairstream.data.other_libraries import comes_from_dask
 from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Matrix
-from fairstream.data.given import Given
+from fairstream.data.kinds import Given
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
 from fairstream.files.atomic import PathLike

@@ -19,7 +19,7 @@ from fairstream.linalg import FloatArray, lapack_threads
 from fairstream.linalg.eigen import leading_outside
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, NUnfair, is_count, is_share
-from fairstream.subspace.guard import GuardResult, guarded_from
+from fairstream.subspace.guard import Adversary, GuardResult, guarded_from
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.screen import room_beside, screened_features, telling_variables
 from fairstream.subspace.unfair import (
@@ -162,6 +162,8 @@ def solve(
     constraint: str = "all",
     directions: str = "absolute",
     feature_names: tuple[str, ...] | None = None,
+    *,
+    adversary: Adversary | None = None,
     **others: Any,
 ) -> FairSubspace:
     """Return the fair subspace for these choices from one summary, without a pass over the data.
@@ -177,6 +179,8 @@ def solve(
         As in `FairStreamingPCA`. What n_unfair="auto" came to is in the `parameters` of the result.
     feature_names : tuple of str, optional
         Names of the features, if the moments have none.
+    adversary : Adversary, optional
+        What a guard hides groups from; by default a `RandomFeatureAdversary`.
     **others
         `screen`, `guard`, `keep_target`, `guard_seed`, `whiten`, `dither`, `ids`, `min_group_size`, as in
         `FairStreamingPCA`. A guard needs moments with a sample.
@@ -195,7 +199,9 @@ def solve(
     (2, 6)
     """
     choices = Choices(n_components, n_unfair, constraint, directions, **others)
-    return subspace_for(moments, choices, feature_names)
+    if adversary is not None and not choices.guard:
+        raise ValueError("adversary needs a guard to hide groups from it: pass guard=1.0 too")
+    return subspace_for(moments, choices, feature_names, adversary)
 
 
 @dataclass(frozen=True)
@@ -218,7 +224,10 @@ class Solution:
 
 
 def solution_for(
-    moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs | None = None
+    moments: GroupMoments,
+    choices: Choices,
+    eigenpairs: GapEigenpairs | None = None,
+    adversary: Adversary | None = None,
 ) -> Solution:
     """Return U and V for checked choices.
 
@@ -245,6 +254,7 @@ def solution_for(
             keep=choices.keep_target,
             dither=choices.dither,
             seed=choices.guard_seed,
+            adversary=adversary,
         )
         V = guarded.components
         variances = np.maximum(np.diag(within.covariance().compress(V)), 0.0)
@@ -278,6 +288,7 @@ def subspace_for(
     moments: GroupMoments,
     choices: Choices,
     feature_names: tuple[str, ...] | None = None,
+    adversary: Adversary | None = None,
 ) -> FairSubspace:
     """Return the fair subspace of `solve` for checked choices."""
     n = moments.n_rows
@@ -286,7 +297,7 @@ def subspace_for(
             f"n_samples={n}: at least two rows are needed to see any variance; a sample_weight counts as "
             "repetition, so weights should sum to about the number of rows"
         )
-    found = solution_for(moments, choices)
+    found = solution_for(moments, choices, adversary=adversary)
     U, V, variances, choices = found.U, found.V, found.variances, found.choices
     counts = moments.group_counts
     _warn_of_scales(moments, U, variances)

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import row_fingerprints
-from fairstream.data.identities import checked_ids
+from fairstream.data.ids import checked_ids
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray
 

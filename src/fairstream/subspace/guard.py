@@ -14,8 +14,11 @@ groups against the rest, F (n x L) the adversary's features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -57,6 +60,59 @@ STEEP = (1.0, 3.0, 8.0)  # of cosines that see one or two scores only, as steep 
 NO_VARIANCE = 1e-9  # of the largest
 WORTH_THREADS = 500  # numbers to write and read for each row of a draw
 SPARSE_SHARE = 0.25  # of the cosines that see one or two scores only, as a tree does
+
+
+_REPORT: ContextVar[Callable[[int, int], object] | None] = ContextVar("guard", default=None)
+
+
+@contextmanager
+def guard_told(report: Callable[[int, int], object]) -> Iterator[None]:
+    """Call `report` with (steps done, steps in all) during every guard's search in the block."""
+    token = _REPORT.set(report)
+    try:
+        yield
+    finally:
+        _REPORT.reset(token)
+
+
+class Adversary(Protocol):
+    """What a guard hides groups from: it reads targets from scores, and is drawn anew in every step.
+
+    `RandomFeatureAdversary` is one. Pass another as `adversary` of `solve`.
+    """
+
+    def draw(self, k: int, n_rows: int, rng: np.random.Generator) -> None:
+        """Choose new features of k scores, no more than n_rows rows can teach.
+
+        Parameters
+        ----------
+        k : int
+            Number of scores of a row.
+        n_rows : int
+            Rows that `score` will fit on.
+        rng : numpy.random.Generator
+            The only source of randomness, so that equal seeds give equal components.
+        """
+
+    def score(
+        self, Z_fit: FloatArray, T_fit: FloatArray, Z: FloatArray, T: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Fit on some rows, and tell how well others are read, and in which direction that grows.
+
+        Parameters
+        ----------
+        Z_fit, Z : arrays (n, k)
+            Standardised scores of rows to fit on, and of rows to read.
+        T_fit, T : arrays (n, c)
+            Centred targets of these rows, such as indicators of groups.
+
+        Returns
+        -------
+        r2 : array (c,)
+            R2 of every column of T.
+        gradient : array (c, n, k)
+            Derivative of each with respect to Z.
+        """
 
 
 class RandomFeatureAdversary:
@@ -251,6 +307,7 @@ def guarded_from(
     keep: float = 0.0,
     dither: float = 0.0,
     seed: int = 0,
+    adversary: Adversary | None = None,
 ) -> GuardResult:
     """Return guarded components from moments that keep a sample of rows; no pass over data.
 
@@ -262,8 +319,9 @@ def guarded_from(
         Orthonormal columns to stay out of.
     start : array (d, k)
         Where the search begins, for instance the components without a guard.
-    strength, keep, dither, seed
-        As in `guarded_components`. With `keep` the sample must hold a target.
+    strength, keep, dither, seed, adversary
+        As in `guarded_components`. With `keep` the sample must hold a target. Without an adversary it is a
+        `RandomFeatureAdversary`, with products of scores unless most columns of the sample are indicators.
 
     Returns
     -------
@@ -272,9 +330,9 @@ def guarded_from(
 
     Notes
     -----
-    Unless most columns are indicators, the adversary sees products of scores, and the search stays in the
-    leading principal directions: four for every component, or one for every 60 rows of the sample if these
-    are more. In directions of little variance a sample of images looks fairer than new images are.
+    Unless most columns are indicators, the search stays in the leading principal directions: four for every
+    component, or one for every 60 rows of the sample if these are more. In directions of little variance a
+    sample of images looks fairer than new images are.
     """
     if not moments.groups:
         raise ValueError("guard has no groups to hide: pass sensitive_features")
@@ -323,7 +381,7 @@ def guarded_from(
         target=target,
         keep=keep,
         dither=dither,
-        products=not one_hot,
+        adversary=RandomFeatureAdversary(products=not one_hot) if adversary is None else adversary,
         steps=STEPS,
         rows=min(rows, len(coordinates)),
         seed=seed,
@@ -398,7 +456,7 @@ def guarded_components(
     target: FloatArray | None = None,
     keep: float = 0.0,
     dither: float = 0.0,
-    products: bool = False,
+    adversary: Adversary | None = None,
     steps: int = STEPS,
     rows: int = ROWS,
     seed: int = 0,
@@ -425,8 +483,8 @@ def guarded_components(
         What is to stay readable, centred; `keep` is its price.
     dither : float
         Noise that scores will be published with, as a share of their deviation: the adversary sees it too.
-    products : bool
-        Let the adversary see products of scores, as in `RandomFeatureAdversary`.
+    adversary : Adversary, optional
+        By default a `RandomFeatureAdversary`.
     steps, rows, seed : int
         Steps of the search, rows of each draw, seed of all draws.
 
@@ -437,7 +495,8 @@ def guarded_components(
     leave networks more to find on Adult.
     """
     rng = np.random.default_rng(seed)
-    adversary = RandomFeatureAdversary(products=products)
+    adversary = RandomFeatureAdversary() if adversary is None else adversary
+    report = _REPORT.get()
     X = np.ascontiguousarray(X, dtype=np.float32)
     d, k = start.shape
     worth = Sigma if worth is None else worth
@@ -480,6 +539,8 @@ def guarded_components(
             typical = np.sqrt(size / (1.0 - 0.99 ** (step + 1))) + np.finfo(np.float64).tiny
             pace = RATE / np.sqrt(d) * (1.0 + np.cos(np.pi * step / steps)) / typical
             V = _outside(U, V + pace * momentum)
+            if report is not None:
+                report(step + 1, steps)
     return GuardResult(_principal_axes(V, Sigma), objective, leak)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.frames import eager_frame
-from fairstream.data.given import Given
 from fairstream.data.groups import label_order
-from fairstream.data.identities import take_ids
+from fairstream.data.ids import take_ids
+from fairstream.data.kinds import Given
 from fairstream.data.open import open_source
 from fairstream.data.row_marks import checked_marks
 from fairstream.data.schema import Schema
@@ -27,7 +27,8 @@ from fairstream.data.small_groups import (
     warn_of_few_rows,
     withheld_groups,
 )
-from fairstream.errors import FairstreamWarning
+from fairstream.data.table_errors import MissingValuesError, UnseenCategoryError
+from fairstream.errors import AbsentColumnsError, FairstreamWarning
 from fairstream.files.atomic import PathLike
 from fairstream.files.format import (
     Arrays,
@@ -549,25 +550,32 @@ class FairSubspace(Storable):
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
         if self._is_table(X):
             X = self._encoded(X)
+        elif (frame := eager_frame(X)) is not None and frame.shape[1] != self.n_features:
+            self._refuse_lacking(frame.columns)
         X = checked_matrix(X, self.n_features, self.feature_names)
         if sp.issparse(X):
             check_finite(X.data)
         return X
 
+    def _refuse_lacking(self, given: Sequence[str]) -> None:
+        """Refuse a frame without some columns of the table that the model was fitted on, and name them."""
+        wanted = self.feature_names or () if self.schema.encoding is None else [*self.schema.variables()]
+        lacking = [name for name in wanted if name not in given]
+        if lacking and all(isinstance(name, str) for name in given):
+            raise AbsentColumnsError("model", lacking, "X", given)
+
     def _encoded(self, frame: Any) -> FloatArray:
         """Return the features of a frame with the columns of the table that the model was fitted on."""
-        from fairstream.data import table_encoding  # here, because it imports pyarrow
-
         if len(frame) == 0:  # its columns may have no type for want of a value
             return np.zeros((0, self.n_features))
         try:
             blocks = [block.X for block in open_source(frame, encoding=self.schema.encoding)]
-        except table_encoding.UnseenCategoryError as error:
+        except UnseenCategoryError as error:
             raise ValueError(
                 f'{error.told}: drop those rows, or open X with open_like(model, X, unseen="ignore") first '
                 "and pass the rows of its blocks"
             ) from None
-        except table_encoding.MissingValuesError as error:
+        except MissingValuesError as error:
             raise ValueError(
                 f"{error.told}: fill them in or drop those rows first, or fit again on a table opened with "
                 'open_source(..., impute="mean")'

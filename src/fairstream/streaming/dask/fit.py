@@ -6,7 +6,7 @@ import zlib
 from typing import Any
 
 from fairstream.data.dask_collections import named_errors
-from fairstream.data.dask_types import comes_from_dask
+from fairstream.data.other_libraries import comes_from_dask
 from fairstream.data.progress import Progress
 from fairstream.estimators.base import FairEstimator
 from fairstream.estimators.learner import Learner

@@ -14,8 +14,8 @@ from typing import Any
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource, is_source
 from fairstream.data.dask_collections import encoded_alike, rows_in_all
-from fairstream.data.dask_types import is_collection, is_task
-from fairstream.data.file_sets import absolute
+from fairstream.data.file_search import absolute
+from fairstream.data.other_libraries import is_dask, is_task
 from fairstream.streaming.dask.parts import Part, SourcePart
 from fairstream.streaming.dask.reducing import WINDOW
 
@@ -50,7 +50,7 @@ def opened(source: Any, roles: Mapping[str, Any]) -> list[BlockSource]:
     `roles` are the options of `open_source` that the estimator implies, for what is not open yet.
     """
     listed = list(source) if isinstance(source, list | tuple) and source else [source]
-    if is_collection(source) or any(map(is_task, listed)):
+    if is_dask(source) or any(map(is_task, listed)):
         return [open_source(source, **roles)]
     if all(isinstance(item, str | os.PathLike) for item in listed):
         # Absolute, since workers may have been started in another folder.
