@@ -142,6 +142,7 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
     "show_nav_level": 1,
+    "navigation_depth": 2,  # single names and examples are listed, in groups, on pages of their own
     "navbar_align": "left",
     "back_to_top_button": True,
 }

@@ -160,6 +160,16 @@ def test_blocks_without_rows_leave_no_trace(tmp_path, suffix):
     np.testing.assert_array_equal(read(tmp_path / f"Z{suffix}"), rows)
 
 
+def test_all_blocks_have_the_noise_of_the_key_that_was_read_first(frame, model, tmp_path):
+    key, path = tmp_path / "key", tmp_path / "Z.npy"
+    key.write_bytes(b"sixteen bytes or more")
+    options = {"dither": 0.3, "key": key}
+    expected = model.embed(frame[[*"abcd"]].to_numpy(), **options)
+    source = open_like(model, frame, block_size=64)
+    embed_source(model, source, path, progress=lambda *_: key.write_bytes(b"another key, as long"), **options)
+    np.testing.assert_array_equal(np.load(path), expected)
+
+
 # On the command line --------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
@@ -324,3 +325,16 @@ def test_less_dither_than_a_guard_reckons_with_is_judged_without_a_warning():
         Judge(division, confidence=0.95, seed=0).judged(guarded, 0.0)
     with pytest.warns(FairstreamWarning, match="adds no noise"):  # the control: a user is told
         guarded.embed(X, dither=0.0)
+
+
+def test_a_table_that_cannot_be_read_as_it_is_names_the_column_and_a_way(tmp_path):
+    X, group, _ = people(600)
+    frame = pd.DataFrame(X, columns=[*"abcdefgh"]).assign(job=["x", "y"] * 300)
+    with pytest.raises(ValueError, match=r"'job' of X holds text .* let open_source\(frame\)"):
+        tune(frame, group, limit=0.7)
+    dated = frame.assign(when="2020-01-01", sex=group)
+    dated.to_csv(tmp_path / "people.csv", index=False)
+    with pytest.raises(ValueError, match="'when'") as refused:
+        tune(tmp_path / "people.csv", "sex", limit=0.7)
+    assert "instead of the path, pass open_source(" in refused.value.__notes__[0]
+    assert "exclude=[...])" in refused.value.__notes__[0]

@@ -39,7 +39,7 @@ class AbsentColumnsError(ValueError):
     Parameters
     ----------
     argument : str
-        What asks for them.
+        What asks for them; "encoding" and "model" are no arguments, and know all their columns.
     names : sequence of str
         The columns.
     place : str
@@ -54,8 +54,8 @@ class AbsentColumnsError(ValueError):
         columns = f"column{'s' * (len(self.names) > 1)} {', '.join(map(repr, self.names))}"
         self.lacking = f"{columns}, which {place} does not have (it has {listed})"
         super().__init__(
-            f"the encoding needs {self.lacking}: pass a table with the columns it was made for"
-            if argument == "encoding"
+            f"the {argument} needs {self.lacking}: pass a table with the columns it was made for"
+            if argument in ("encoding", "model")
             else f"{argument} names {self.names[0]!r}, {place} has {listed}: name one of these"
             + meant(self.names[0], self.held)
         )

@@ -250,6 +250,7 @@ RULES = (
     Rule(r"client is ", "--workers is ", "the number of workers is "),
     # Audits
     Rule(r"raise sample_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"open the data with fairstream\.streaming\.embed\.open_like, and fit", "fit"),
     Rule(r"pass seen_rows='flag'", "pass --seen-rows flag", "let them be flagged"),
     Rule(r"^intersections (has|are)", r"--intersections \1", r"intersections \1"),
     Rule(r"pass y too", "pass --target too", "give a target too"),

@@ -121,8 +121,10 @@ def without(X: Any, names: Iterable[str]) -> Any:
     return X if frame is None or not present else frame.drop(present).to_native()
 
 
-def check_numbers(X: Any) -> None:
+def check_numbers(X: Any, sensitive: str = "name it in sensitive_columns") -> None:
     """Refuse a frame with a column of text, categories or dates, and name the column.
+
+    `sensitive` says what to do with such a column if it is a sensitive attribute.
 
     Examples
     --------
@@ -151,7 +153,7 @@ def check_numbers(X: Any) -> None:
         numbers = f"let {_ENCODED_BY[what]} turn it into numbers" if what in _ENCODED_BY else "drop it"
         raise ValueError(
             f"column {name!r} of X holds {what} ({reprlib.repr(value)}): pass numbers, or {numbers}; if the "
-            "column is a sensitive attribute, name it in sensitive_columns"
+            f"column is a sensitive attribute, {sensitive}"
         )
 
 

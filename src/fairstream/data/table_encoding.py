@@ -52,6 +52,11 @@ class NumberColumn:
         self._missing = 0
 
     @property
+    def meant_as_missing(self) -> dict[str, int]:
+        """Nothing: numbers do not say that they are missing."""
+        return {}
+
+    @property
     def passes(self) -> bool:
         """Whether a column of single numbers passes as it is, if none is missing."""
         return self.width == 1 and self._centre is None and self._fill is None
@@ -205,7 +210,6 @@ class CategoryColumn:
             self._refuse_numbers_with_strangers()
         if not self._given:
             self._warn_of_identifiers()
-            self._warn_of_missing()
             self._warn_of_numbers()
             self._counts = {label: self._counts[label] for label in sorted(self._counts, key=label_order)}
             if self._policy == "other":
@@ -234,18 +238,15 @@ class CategoryColumn:
                 stacklevel=2,
             )
 
-    def _warn_of_missing(self) -> None:
-        """Warn of a category whose name usually says that the value is not known."""
-        for value, count in self._counts.items():
-            if isinstance(value, str) and value.strip().casefold() in _MEANT_AS_MISSING:
-                rows = f"{count:,} row{'s' if count > 1 else ''}"
-                warnings.warn(
-                    f"column {self.name!r} holds {value!r} in {rows}, taken for a category: if it means a "
-                    f"missing value, pass null_values=[{value!r}] for CSV, or make it null; if it is a "
-                    f"category, list all of them in categories={{{self.name!r}: [...]}}",
-                    FairstreamWarning,
-                    stacklevel=2,
-                )
+    @property
+    def meant_as_missing(self) -> dict[str, int]:
+        """Categories that nobody listed and whose name usually says that the value is not known."""
+        listed = {} if self._given else self._counts
+        return {
+            value: count
+            for value, count in listed.items()
+            if isinstance(value, str) and value.strip().casefold() in _MEANT_AS_MISSING
+        }
 
     def _warn_of_numbers(self) -> None:
         """Warn of numbers that are text for the way they are written: 1,234 or 0,5, 12 % or $5."""
@@ -486,8 +487,10 @@ class TableEncoder:
         if unfilled:
             where = f"the table of {rows:,} row{'s' * (rows != 1)}"
             raise MissingValuesError(unfilled, where, rows, self.excluded)
+        missing = [(column.name, column.meant_as_missing) for column in pending]
         for column in pending:
             column.finish()
+        _warn_of_missing(missing)
         self._check_names()
         self.learned = True
 
@@ -512,6 +515,27 @@ class TableEncoder:
             n_rows = None if self.is_restored else table.num_rows
             raise MissingValuesError(missing, where, n_rows, self.excluded)
         return X
+
+
+def _warn_of_missing(found: Iterable[tuple[str, Mapping[str, int]]]) -> None:
+    """Warn of categories, once of each, whose name usually says that the value is not known."""
+    holding: dict[str, dict[str, int]] = {}
+    for name, values in found:
+        for value, count in values.items():
+            holding.setdefault(value, {})[name] = count
+    for value, counts in holding.items():
+        rows = [f"{count:,} row{'s' * (count > 1)}" for count in counts.values()]
+        first = next(iter(counts))
+        told = f"column {first!r} holds {value!r} in {rows[0]}, taken for a category"
+        if len(counts) > 1:
+            listed = ", ".join(f"{name!r} ({n})" for name, n in zip(counts, rows, strict=True))
+            told = f"{len(counts)} columns hold {value!r}, taken for a category: {listed}"
+        warnings.warn(
+            f"{told}: if it means a missing value, pass null_values=[{value!r}] for CSV, or make it null; if "
+            f"it is a category, list all of them in categories={{{first!r}: [...]}}",
+            FairstreamWarning,
+            stacklevel=2,
+        )
 
 
 def _checked_policy(unseen: str | None, choices: Sequence[str], why: str = "") -> str:

@@ -8,7 +8,8 @@ the addresses that SciPy publishes for compiled code (`scipy.linalg.cython_blas`
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,28 +44,12 @@ def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
     columns = B.shape[1]
     if B.shape[0] != inner or C.shape != (rows, columns):
         raise ValueError(f"A is {A.shape}, B {B.shape}, C {C.shape}: they do not fit together")
-    if not (A.dtype == B.dtype == C.dtype and C.dtype in _NUMBERS and C.flags.writeable):
-        raise ValueError(f"A is {A.dtype}, B {B.dtype}, C {C.dtype}: pass one kind of float, C to write on")
+    _check_kind("C", C, A, B)
     if C.size == 0 or inner == 0:
         return
-    name, number = _NUMBERS[C.dtype]
-    turned_A, step_A = _layout(A)
-    turned_B, step_B = _layout(B)
-    turned_C, step_C = _layout(C)
-    if turned_C == b"T":
-        raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
-    found = _routine(f"{name}gemm")
-    if found is None or max(rows, columns, inner, step_A, step_B, step_C) > _LARGEST:
+    letters = _layout(A)[0], _layout(B)[0]
+    if not _call("gemm", letters, (rows, columns, inner), alpha, (A, B), C):
         C += C.dtype.type(alpha) * (A @ B)
-        return
-    routine, integer = found
-    sizes = [ctypes.byref(integer(size)) for size in (rows, columns, inner)]
-    one, factor = ctypes.byref(number(1)), ctypes.byref(number(alpha))
-    steps = [ctypes.byref(integer(step)) for step in (step_A, step_B, step_C)]
-    places = [ctypes.c_void_p(array.ctypes.data) for array in (A, B, C)]
-    routine(
-        turned_A, turned_B, *sizes, factor, places[0], steps[0], places[1], steps[1], one, places[2], steps[2]
-    )
 
 
 def tall_product(A: Matrix, B: Matrix) -> Matrix:
@@ -125,25 +110,9 @@ def add_syrk(C: Matrix, A: Matrix) -> None:
     rows, inner = A.shape
     if C.shape != (rows, rows):
         raise ValueError(f"A is {A.shape}, C {C.shape}: they do not fit together")
-    if not (A.dtype == C.dtype and C.dtype in _NUMBERS and C.flags.writeable):
-        raise ValueError(f"A is {A.dtype}, C {C.dtype}: pass one kind of float, C to write on")
-    if A.size == 0:
-        return
-    name, number = _NUMBERS[C.dtype]
-    turned_A, step_A = _layout(A)
-    turned_C, step_C = _layout(C)
-    if turned_C == b"T":
-        raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
-    found = _routine(f"{name}syrk")
-    if found is None or max(rows, inner, step_A, step_C) > _LARGEST:
+    _check_kind("C", C, A)
+    if A.size and not _call("syrk", (b"L", _layout(A)[0]), (rows, inner), 1.0, (A,), C):
         C += A @ A.T
-        return
-    routine, integer = found
-    sizes = [ctypes.byref(integer(size)) for size in (rows, inner)]
-    one = ctypes.byref(number(1))
-    steps = [ctypes.byref(integer(step)) for step in (step_A, step_C)]
-    places = [ctypes.c_void_p(array.ctypes.data) for array in (A, C)]
-    routine(b"L", turned_A, *sizes, one, places[0], steps[0], one, places[1], steps[1])
 
 
 def turn_upper(A: Matrix, T: Matrix) -> None:
@@ -163,26 +132,56 @@ def turn_upper(A: Matrix, T: Matrix) -> None:
     rows, columns = A.shape
     if T.shape != (columns, columns):
         raise ValueError(f"A is {A.shape}, T {T.shape}: they do not fit together")
-    if not (A.dtype == T.dtype and A.dtype in _NUMBERS and A.flags.writeable):
-        raise ValueError(f"A is {A.dtype}, T {T.dtype}: pass one kind of float, A to write on")
+    _check_kind("A", A, T)
     if A.size == 0:
         return
-    name, number = _NUMBERS[A.dtype]
-    turned_T, step_T = _layout(T)
-    turned_A, step_A = _layout(A)
-    if turned_A == b"T":
-        raise ValueError(f"A has strides {A.strides}: its columns must lie one after the other")
-    found = _routine(f"{name}trmm")
-    if found is None or max(rows, columns, step_A, step_T) > _LARGEST:
+    turned = _layout(T)[0]
+    half = b"U" if turned == b"N" else b"L"  # which half it is to BLAS, that sees T transposed
+    if not _call("trmm", (b"R", half, turned, b"N"), (rows, columns), 1.0, (T,), A, adds=False):
         A[...] = A @ np.triu(T)
-        return
+
+
+def _check_kind(name: str, target: Matrix, *others: Matrix) -> None:
+    """Refuse several kinds of numbers, and a target whose columns do not lie one after the other."""
+    kinds = {target.dtype, *(array.dtype for array in others)}
+    if not (len(kinds) == 1 and target.dtype in _NUMBERS and target.flags.writeable):
+        found = ", ".join(sorted(map(str, kinds)))
+        raise ValueError(f"the arrays are {found}: pass one kind of float, {name} to write on")
+    if target.size and _layout(target)[0] == b"T":
+        raise ValueError(f"{name} has strides {target.strides}: its columns must lie one after the other")
+
+
+def _call(
+    name: str,
+    letters: Sequence[bytes],
+    sizes: Sequence[int],
+    alpha: float,
+    inputs: Sequence[Matrix],
+    target: Matrix,
+    *,
+    adds: bool = True,
+) -> bool:
+    """Call a routine, which `adds` to its target or not; return False if it cannot be called."""
+    prefix, number = _NUMBERS[target.dtype]
+    found = _routine(prefix + name)
+    steps = [_layout(array)[1] for array in (*inputs, target)]
+    if found is None or max(*sizes, *steps) > _LARGEST:
+        return False
     routine, integer = found
-    half = b"U" if turned_T == b"N" else b"L"  # which half it is to BLAS, that sees T transposed
-    sizes = [ctypes.byref(integer(size)) for size in (rows, columns)]
-    steps = [ctypes.byref(integer(step)) for step in (step_T, step_A)]
-    places = [ctypes.c_void_p(array.ctypes.data) for array in (T, A)]
-    one = ctypes.byref(number(1))
-    routine(b"R", half, turned_T, b"N", *sizes, one, places[0], steps[0], places[1], steps[1])
+    matrices = [
+        (ctypes.c_void_p(array.ctypes.data), ctypes.byref(integer(step)))
+        for array, step in zip((*inputs, target), steps, strict=True)
+    ]
+    beta = [ctypes.byref(number(1))] if adds else []
+    routine(
+        *letters,
+        *(ctypes.byref(integer(size)) for size in sizes),
+        ctypes.byref(number(alpha)),
+        *chain(*matrices[:-1]),
+        *beta,
+        *matrices[-1],
+    )
+    return True
 
 
 def _layout(A: Matrix) -> tuple[bytes, int]:

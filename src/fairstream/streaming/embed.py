@@ -17,7 +17,7 @@ from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
 from fairstream.streaming.sinks import ARROW, open_sink
 from fairstream.subspace.channels import ChannelSubspaces
-from fairstream.subspace.dither import DitherKey, warn_of_unused
+from fairstream.subspace.dither import DitherKey, dither_key, warn_of_unused
 from fairstream.subspace.model import FairSubspace
 
 _MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
@@ -176,6 +176,7 @@ def _write(
     done = 0
     share = model.dither if dither is None else dither
     check_apart(path, getattr(source, "origins", ()))
+    key = dither_key(key) if share else key  # once: its file may change while rows are written
     with open_sink(path, names, getattr(source, "kept_names", ()), part_rows=part_rows) as write:
         for block in source:
             if done == 0 and dither is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ from fairstream.data.small_groups import (
     withheld_groups,
 )
 from fairstream.data.table_errors import MissingValuesError, UnseenCategoryError
-from fairstream.errors import FairstreamWarning
+from fairstream.errors import AbsentColumnsError, FairstreamWarning
 from fairstream.files.atomic import PathLike
 from fairstream.files.format import (
     Arrays,
@@ -550,10 +550,19 @@ class FairSubspace(Storable):
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
         if self._is_table(X):
             X = self._encoded(X)
+        elif (frame := eager_frame(X)) is not None and frame.shape[1] != self.n_features:
+            self._refuse_lacking(frame.columns)
         X = checked_matrix(X, self.n_features, self.feature_names)
         if sp.issparse(X):
             check_finite(X.data)
         return X
+
+    def _refuse_lacking(self, given: Sequence[str]) -> None:
+        """Refuse a frame without some columns of the table that the model was fitted on, and name them."""
+        wanted = self.feature_names or () if self.schema.encoding is None else [*self.schema.variables()]
+        lacking = [name for name in wanted if name not in given]
+        if lacking and all(isinstance(name, str) for name in given):
+            raise AbsentColumnsError("model", lacking, "X", given)
 
     def _encoded(self, frame: Any) -> FloatArray:
         """Return the features of a frame with the columns of the table that the model was fitted on."""
