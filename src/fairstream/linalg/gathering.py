@@ -56,7 +56,7 @@ class GatheredRows:
         """Yield products of the cells' rows, some at a time; those of one cell are to be added up.
 
         With more than SEVERAL_SCATTERS features only the upper triangle of a product is there, and the next
-        one overwrites it.
+        one may overwrite it.
         """
         d = self.X.shape[1]
         threads = len(shares(len(self.X), self.X.size))

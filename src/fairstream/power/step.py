@@ -284,12 +284,11 @@ def _weighed_slices(
     elif not sparse:
         buffer = np.empty((min(size, n_rows), n_features), dtype=dtype)
     for stretch in row_slices(n_rows, size * -(-ROWS_IN_ONE_SUM // size)):  # what is quick for many rows
-        local, stretched = _taken(codes, stretch), X[stretch]
-        stretch_rows = stretched.shape[0]
-        factors, members = reading.factors(local, stretch_rows), reading.members(local, stretch_rows)
+        local, n_local = _taken(codes, stretch), stretch.stop - stretch.start
+        factors, members = reading.factors(local, n_local), reading.members(local, n_local)
         found.counts += np.count_nonzero(members, axis=0)
-        for cut in row_slices(stretch_rows, size):
-            slab = stretched[cut]
+        for cut in row_slices(n_local, size):
+            slab = X[stretch.start + cut.start : stretch.start + cut.stop]
             rows = centred_rows(slab, origin, None, dtype, buffer)
             squares = rows.squares()
             if not squares <= 1e-12 * float(np.finfo(dtype).max):  # NaN, infinity, or a number too large
