@@ -268,7 +268,7 @@ def test_an_average_over_groups_is_called_one_and_stands_above_the_group_that_is
     assert sex.beside == "0.626–0.642"
     assert plain(race.beside) == "0.647–0.663\nBlack: 0.685"
     assert "0.647–0.663; Black: 0.685" in plain(report.to_markdown())
-    assert "a limit is for each of them" in first.limit
+    assert "A limit is for each of them." in first.caveat
     drawn = [panel.wide for part in sections(report)[0].parts if part.figure for panel in part.figure.panels]
     words = [{label.text for label in drawing.labels} for drawing in drawn]
     assert {"limit 0.65", "AUC of the strongest attacker"} <= words[0]

@@ -20,6 +20,7 @@ from fairstream.auditing.render.canvas import (
     polyline,
     scale,
     spread,
+    text_width,
 )
 from fairstream.auditing.render.labels import shown
 from fairstream.auditing.report import EmbeddingMap, Estimate, GroupCloud
@@ -63,7 +64,7 @@ def curve_figure(
         drawing.labels.append(Label(x(math.log(n_rows)), height - bottom + 17, f"{n_rows:,}", "tick"))
     drawing.labels += [
         Label((left + right) / 2, height - 10, "rows the attacker was fitted on (logarithmic)", "axis"),
-        Label(4, 14, _measure(n_groups), "axis", "start"),
+        Label(4, 14, _measure(n_groups, narrow=narrow), "axis", "start"),
     ]
     between = [
         (x(math.log(a[0]) / 2 + math.log(b[0]) / 2), (y(a[1].value) + y(b[1].value)) / 2)
@@ -79,7 +80,9 @@ def curve_figure(
             sorted({a for a, _ in between}),
             key=lambda place: min(abs(b - y(limit) + 9) for a, b in between if abs(a - place) < NEAR),
         )
-        drawing.labels.append(Label(clear, y(limit) - 5, _limit_words(limit, n_groups), "limit-label"))
+        drawing.labels.append(
+            Label(clear, y(limit) - 5, _limit_words(limit, n_groups, narrow=narrow), "limit-label")
+        )
     ends = []
     for number, (series, points) in enumerate(curves):
         aside = (number - (len(curves) - 1) / 2) * (2.0 if narrow else 3.5)
@@ -118,13 +121,18 @@ def frontier_figure(
         drawing.lines.append(((left, y(i * step), right, y(i * step)), "grid"))
         drawing.labels.append(Label(left - 6, y(i * step) + 4, f"{i * step:.0%}", "tick", "end"))
     drawing.labels += [
-        Label((left + right) / 2, height - 10, f"{_measure(n_groups)}; 0.5 is guessing", "axis"),
+        Label(
+            (left + right) / 2, height - 10, f"{_measure(n_groups, narrow=narrow)} (0.5 = guessing)", "axis"
+        ),
         Label(4, 14, "variance kept, share of all variance", "axis", "start"),
     ]
     room = Room((left, top - 8, width, height - bottom - 2))
     if limit is not None and low <= limit <= high:
         drawing.lines.append(((x(limit), top, x(limit), height - bottom), "limit"))
-        word = Label(x(limit) + 5, top + 10, _limit_words(limit, n_groups), "limit-label", "start")
+        words = _limit_words(limit, n_groups, narrow=narrow)
+        fits = x(limit) + 5 + text_width(words) < right
+        aside, anchor = (5, "start") if fits else (-5, "end")
+        word = Label(x(limit) + aside, top + 10, words, "limit-label", anchor)
         drawing.labels.append(word)
         room.take(word.box)
     best = [not is_dominated(spot, spots) for spot in spots]
@@ -231,13 +239,15 @@ def _leaders(place: Point, label: Label | None, style: str) -> list[tuple[Box, s
     return [((*place, *end), style)] if math.dist(place, end) > RADIUS + 7 else []
 
 
-def _measure(n_groups: int) -> str:
-    return f"AUC of the strongest attacker{f', average of {n_groups} groups' if n_groups > 2 else ''}"
+def _measure(n_groups: int, *, narrow: bool) -> str:
+    if n_groups == 2:
+        return "AUC of the strongest attacker"
+    return f"{'AUC' if narrow else 'AUC of the strongest attacker'}, average of {n_groups} groups"
 
 
-def _limit_words(limit: float, n_groups: int) -> str:
+def _limit_words(limit: float, n_groups: int, *, narrow: bool) -> str:
     """Name the limit; it is for each group, where the axis shows their average."""
-    return f"limit {limit:g}{' for each group' if n_groups > 2 else ''}"
+    return f"limit {limit:g}{'' if n_groups == 2 else ' each' if narrow else ' for each group'}"
 
 
 def _interval(auc: Estimate) -> str:

@@ -104,10 +104,10 @@ def first_screen(report: Report) -> FirstScreen:
     return FirstScreen(
         warnings=[summary.with_short_names(report, line) for line in report.warnings],
         headline=_headline(report, looks(report)),
-        limit=f"{limit} {summary.measure(report)}",
+        limit=f"{limit} {summary.MEASURE}",
         answers=[*_answers(report, looks(report))],
         overview=tables.overview_table(report, looks(report)),
-        caveat=summary.caveat(report),
+        caveat=f"{summary.averaged(report)} {summary.caveat(report)}".lstrip(),
     )
 
 

@@ -25,8 +25,8 @@ NO_LIMIT = "No limit was stated for this audit, so it gives no verdict."
 SCALE = "0.5 is pure guessing, 1 is certainty"
 MEASURE = f"AUC: the share of pairs of different groups that an attacker ranks the right way round; {SCALE}."
 AVERAGE = (
-    "Of more than two groups it is the average, and below its interval stands the group that is read best; a "
-    "limit is for each of them."
+    "The AUC of more than two groups is their average; below its interval stands the group that is read "
+    "best. A limit is for each of them."
 )
 ATTACKERS = {
     "linear": "a linear classifier",
@@ -49,10 +49,9 @@ def summarise(report: Report) -> tuple[str, ...]:
     return (*sentences, caveat(report))
 
 
-def measure(report: Report) -> str:
-    """Say what an AUC is, in this report."""
-    many = any(raw.attack is not None and raw.attack.n_groups > 2 for raw in report.raw)
-    return f"{MEASURE} {AVERAGE}" if many else MEASURE
+def averaged(report: Report) -> str:
+    """Say what an AUC of more than two groups is, if there is one."""
+    return AVERAGE if any(raw.attack and raw.attack.n_groups > 2 for raw in report.raw) else ""
 
 
 def caveat(report: Report) -> str:
