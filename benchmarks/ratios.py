@@ -101,13 +101,10 @@ def write_page(page: Path, results: Path, counted: str) -> None:
     stored = json.loads(results.read_text())["ratios"]
     fields = ("name", "seen", "least", "most", "note")
     ratios = [Ratio(**{field: line[field] for field in fields}) for line in stored]
-    dates = sorted({line["date"] for line in stored})
-    machines = {
-        f"{line['processor']}, {line['processors']} processors; {line['BLAS']}; Python {line['python']}, "
-        f"numpy {line['numpy']}"
-        for line in stored
-    }
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    machines: dict[str, list[str]] = {}
+    for line in stored:
+        where = "{processor}, {processors} processors; {BLAS}; Python {python}, numpy {numpy}".format(**line)
+        machines.setdefault(where, []).append(line["date"])
     lines = [
         "# How near the machine's limit",
         "",
@@ -119,10 +116,15 @@ def write_page(page: Path, results: Path, counted: str) -> None:
         "",
         table(ratios),
         "",
-        f"Measured {when} on {', and on '.join(sorted(machines))}.",
+        *(f"Measured {_span(dates)} on {where}." for where, dates in machines.items()),
         "",
         "## What is counted",
         "",
         counted.strip(),
     ]
     page.write_text("\n".join(lines) + "\n")
+
+
+def _span(dates: list[str]) -> str:
+    first, last = min(dates), max(dates)
+    return first if first == last else f"{first} to {last}"

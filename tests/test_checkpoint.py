@@ -25,6 +25,7 @@ from fairstream.data.blocks import Block
 from fairstream.data.groups import GroupColumn
 from fairstream.data.row_digest import RowDigest
 from fairstream.files.locking import folder_locked
+from fairstream.moments import sketch
 from fairstream.streaming import checkpoint_folder
 from fairstream.streaming.checkpoint_folder import CheckpointFolder
 from fairstream.streaming.fit import fit_source
@@ -184,8 +185,9 @@ def test_a_folder_in_use_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("stop", [30, 90, 150])
-def test_a_sketch_whose_rows_wait_resumes_from_where_none_did(tmp_path, stop):
+def test_a_sketch_whose_rows_wait_resumes_from_where_none_did(tmp_path, stop, monkeypatch):
     """Blocks of 15 rows, a step from 50 rows on: a checkpoint holds the rows of whole steps only."""
+    monkeypatch.setattr(sketch, "WAITING_BYTES", 0)
     rng = np.random.default_rng(0)
     X, sex = rng.normal(size=(400, 120)) * np.arange(1, 121) ** -0.5, rng.integers(0, 2, 400)
     source = open_source(X, sensitive_features={"sex": sex}, block_size=15)

@@ -11,6 +11,7 @@ from fairstream import GroupMoments, NotEnoughGroupsError, fair_components, solv
 from fairstream.linalg import memory, principal_angles, top_eigenpairs
 from fairstream.linalg.gathering import GatheredRows
 from fairstream.linalg.products import centred_rows
+from fairstream.moments import sketch
 from fairstream.moments.sketch_step import leading_axes, orthonormal_rows
 
 RANKS = [None, 16]  # exact, and a sketch of `widened` rows, wide enough to lose nothing
@@ -357,7 +358,8 @@ def in_pieces(X, sex, rank, size, between=lambda moments: None):
     return moments
 
 
-def test_reading_while_rows_wait_changes_nothing_that_comes_later(rng):
+def test_reading_while_rows_wait_changes_nothing_that_comes_later(rng, monkeypatch):
+    monkeypatch.setattr(sketch, "WAITING_BYTES", 0)
     X, sex = few_rows(rng)
     waited = []
 
@@ -407,7 +409,8 @@ def test_neither_a_file_nor_a_pickle_holds_waiting_rows(rng, form):
     assert not moments.rows_wait
 
 
-def test_waiting_rows_take_no_more_memory_than_the_basis(rng):
+def test_waiting_rows_take_no_more_memory_than_the_basis(rng, monkeypatch):
+    monkeypatch.setattr(sketch, "WAITING_BYTES", 0)  # far less than a basis is
     for form in (
         lambda X: X,
         lambda X: X.astype(np.float32),

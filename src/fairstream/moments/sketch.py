@@ -38,6 +38,7 @@ from fairstream.moments.sketch_step import (
 
 STEP_ROWS = 2_048  # at a time, if that is more than eight times the width
 MOST_STEP_ROWS = 8_192
+WAITING_BYTES = 2**25  # of rows that wait, or as many as the basis takes
 SPARSE_SHARE = 0.3  # entries of a step with sparse rows, over the numbers of the basis
 MOST_SPARSE_ROWS = 32_768
 ROWS_FOR_A_VOTE = 4  # times the width: with as many rows a group's say is half of its full vote
@@ -162,9 +163,9 @@ class SketchedScatter:
     def _is_few(self, rows: Sequence[Increment]) -> bool:
         """Whether rows are so few that a step would spend more on the basis than on them.
 
-        They never take more memory than the basis.
+        They never take more memory than the basis, or WAITING_BYTES if that is less.
         """
-        most = self.width * self.basis.shape[1] * self.basis.dtype.itemsize
+        most = max(self.width * self.basis.shape[1] * self.basis.dtype.itemsize, WAITING_BYTES)
         n_rows = sum(new.X.shape[0] for new in rows)
         enough = max(8 * self.width, self._sparse_rows(rows[0].X))
         return n_rows < enough and sum(_bytes_of(new.X) for new in rows) < most

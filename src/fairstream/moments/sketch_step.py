@@ -21,6 +21,7 @@ from fairstream.data.blocks import Matrix
 from fairstream.linalg import FloatArray, check_finite_matrix, inner_product, lapack, wide_product
 from fairstream.linalg.bases import rotate_upper
 from fairstream.linalg.products import (
+    MAX_SLICE_ROWS,
     CentredRows,
     centred_rows,
     provisional_origin,
@@ -63,7 +64,7 @@ class Passes:
         self._size = self.n_rows if sp.issparse(X) else slice_rows(X.shape[1], dtype, columns)
         self._size = max(self._size, min(SLICE_BYTES // (X.shape[1] * np.dtype(dtype).itemsize), SLICE_ROWS))
         if scale is None and not self.origin.any() and stands_ready(X, dtype):
-            self._size = self.n_rows  # no copy is made
+            self._size = MAX_SLICE_ROWS  # no copy is made
         self._sparse: CentredRows | None = None
 
     def __iter__(self) -> Iterator[tuple[slice, CentredRows]]:
