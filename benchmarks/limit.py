@@ -16,15 +16,16 @@ What is counted (d = 38,804 features, one grey CelebA image; b rows; float32 pro
   (casting, means, principal axes, a second orthonormalisation for safety) is time and not counted.
 - steps: the same at k = 50, 500 and 1,000, blocks of 2k and 8k rows.
 - read: a step of the first phase at m = 5, bytes of X over its time, against `X.sum()` as numpy does it.
+  Beside it the same for bare products: of the rows with m columns and back, and the sum of their squares.
 - sketch: a step with b rows at rank L, which keeps w directions (`SketchedScatter.width`), is 6 b d w useful
   flops: the rows times the old basis, times what that gives, times the new basis. Orthonormalisation,
-  repeated steps, casting and group sums are time and not counted. After some steps, as on all but the first
-  rows of a stream.
+  repeated steps, casting and group sums are time and not counted. New rows of a decaying spectrum in every
+  update, after some, as on all but the first rows of a stream.
 - bare: the time of a power fit (20,000 x 4,096 float32 rows, k = 10, m = 5, ten steps of 2,000 rows) over
   that of two bare products and a QR factorisation a step in torch, on as many threads; and over the same with
   groups apart and their means, as plain code of the method has it. Ours with NumPy, and with torch.
-- threads: the time with the threads of BLAS over that with threads of our own, which share rows or features.
-  Small LAPACK runs on one thread in both.
+- threads: the time with the threads of BLAS over that with threads of our own, which share rows or features;
+  alone and beside two busy processes. Small LAPACK runs on one thread in both.
 - load: how many times as long each path takes beside two busy processes as without them, over the same number
   for a plain product X @ Y.
 - images: fitting from the JPEG archive over the slower of its two halves, each alone with all processors: the
@@ -67,8 +68,10 @@ import fairstream
 from fairstream import FairStreamingPCA, GroupMoments
 from fairstream.data import open_source
 from fairstream.datasets import paper_split
-from fairstream.linalg import blas_threads
+from fairstream.linalg import blas_threads, in_threads, shares, small_lapack
 from fairstream.linalg import threads as linalg_threads
+from fairstream.linalg.gemm import flat_product, tall_product
+from fairstream.linalg.threads import row_squares
 from fairstream.power import FairPowerMethod
 
 HERE = Path(__file__).resolve().parent
@@ -181,7 +184,8 @@ def fit(quick: bool) -> Ratios:
 
         ours()
         seen, plain_rate = paired(pca, ours, 3 if quick else 7)
-        note = f"PCA's {quickest} {1 / plain_rate:.3f} s"
+        product = statistics.median(seconds(lambda: X.T @ X) for _ in range(3))  # noqa: B023
+        note = f"PCA's {quickest} {1 / plain_rate:.3f} s, X.T @ X alone {product:.3f} s"
         times = [1 / ratio for ratio in seen]
         answer.append(Ratio(f"exact fit, {name}: time over PCA's quickest", times, most=1.3, note=note))
     return answer
@@ -286,40 +290,77 @@ def read(quick: bool) -> Ratios:
         rate = lambda: X.nbytes / seconds(lambda: method.update(X, groups))  # noqa: E731, B023
         seen, plain_rate = paired(plain, rate, 7 if quick else 15)
         note = f"steps of {b:,} rows; plain read {plain_rate / 1e9:.1f} GB/s"
+        if dtype == "float32":
+            bare = statistics.median(X.nbytes / seconds(lambda: bare_products(X)) for _ in range(7))  # noqa: B023
+            note += f", its products alone {bare / plain_rate:.2f} of that"
         answer.append(
             Ratio(f"power step, m={M}, {dtype}: bytes of X over one read", seen, least=0.6, note=note)
         )
     return answer
 
 
+def bare_products(X: np.ndarray) -> None:
+    """Multiply rows with M columns and back, and sum their squares, in threads: the least a step can do."""
+    Q, T = np.ones((X.shape[1], M), dtype=X.dtype, order="F"), np.ones((M, 32), dtype=X.dtype)
+
+    def share(rows: slice) -> None:
+        out, added = np.zeros((2, M, X.shape[1]), dtype=X.dtype)
+        for start in range(rows.start, rows.stop, len(T[0])):
+            Z = X[start : min(start + len(T[0]), rows.stop)]
+            row_squares(Z)
+            tall_product(Z.T, Q)
+            flat_product(T[:, : len(Z)], Z, out)
+            added += out
+
+    with small_lapack():
+        in_threads(share, shares(len(X), X.size))
+
+
 def sketch(quick: bool) -> Ratios:
+    """Updates with rows never seen before: a second look at the same rows finds noise that stays."""
     answer, plain = [], sgemm()
-    wanted = [(4_096, 64, "float32"), (4_096, 256, "float32"), (D, 64, "float32")]
-    for d, rank, dtype in [*wanted, (D, 256, "uint8"), (D, 256, "float32")]:
+    for d, rank, dtype in (
+        (4_096, 64, "float32"),
+        (4_096, 256, "float32"),
+        (D, 64, "float32"),
+        (D, 256, "float32"),
+        (D, 256, "uint8"),
+    ):
         moments = GroupMoments(d, rank, np.float32)
         scatter: Any = moments._scatter
         b, w = scatter.slice_rows(np.zeros((1, d))), scatter.width
         slices = 2
-        X, groups = rows_of(dtype, slices * b, d), halves(slices * b)
-        for _ in range(1 if quick else 4):  # then the basis has settled, as on all but the first rows
-            moments.update(X, groups)
+        rows, groups = fresh_rows(slices * b, d, dtype), halves(slices * b)
+        for _ in range(2 if quick else 4):  # then the basis has settled, as on all but the first rows
+            moments.update(next(rows), groups)
         flops = 6.0 * slices * b * d * w
 
-        def rate(X: Any = X, moments: Any = moments, groups: Any = groups, flops: float = flops) -> float:
-            X += 1  # other rows: those seen before would all be hashed as a whole again, for their marks
+        def rate(
+            rows: Any = rows, moments: Any = moments, groups: Any = groups, flops: float = flops
+        ) -> float:
+            X = next(rows)
             return flops / seconds(lambda: moments.update(X, groups))
 
-        seen, plain_rate = paired(plain, rate, 5 if quick else 9)
+        seen, plain_rate = paired(plain, rate, 3 if quick else 9)
         note = f"steps of {b:,} rows, {w} directions; sgemm {plain_rate / 1e9:.0f} Gflop/s"
-        answer.append(
-            Ratio(
-                f"sketch update, d={d:,}, rank {rank}, {dtype}: flops over sgemm",
-                seen,
-                least=0.6,
-                note=note,
-            )
-        )
+        name = f"sketch update, d={d:,}, rank {rank}, {dtype}: flops over sgemm"
+        answer.append(Ratio(name, seen, least=0.6, note=note))
     return answer
+
+
+def fresh_rows(n_rows: int, d: int, dtype: str) -> Iterator[np.ndarray]:
+    """Yield blocks of new rows: 300 directions of variance 1 / j in noise of a fifth of the energy."""
+    rng, sizes = np.random.default_rng(1), np.arange(1, 301) ** -0.5
+    directions = rng.standard_normal((300, d), dtype=np.float32) * sizes[:, None].astype(np.float32)
+    level = np.sqrt(12 * 0.25 * (sizes**2).sum()) / 255
+    while True:
+        X = rng.standard_normal((n_rows, 300), dtype=np.float32) @ directions
+        X += np.float32(level) * rng.integers(0, 256, X.shape, dtype=np.uint8)
+        if dtype == "uint8":
+            X *= 24
+            X += 128 - 24 * 127.5 * level
+            np.clip(X, 0, 255, out=X)
+        yield X.astype(dtype, copy=False)
 
 
 def bare(quick: bool) -> Ratios:
@@ -393,15 +434,18 @@ def threads(quick: bool) -> Ratios:
         ).update(wide, groups)
         paths[f"power step, 1,000 x 8,192, k={k}"] = lambda method=method: method.update(wide, groups)
     answer = []
-    for name, work in paths.items():
-        work()
-        times = []
-        for _ in range(3 if quick else 5):
-            ours = seconds(work)
-            with threads_of_blas():
-                times.append(seconds(work) / ours)
-        note = f"{blas_threads()} threads; load of the machine {os.getloadavg()[0]:.0f}"
-        answer.append(Ratio(f"{name}: time with threads of BLAS over threads of our own", times, note=note))
+    for what, others in (("alone", 0), ("beside two busy processes", 2)):
+        with busy_processes(others):
+            for name, work in paths.items():
+                work()
+                times = []
+                for _ in range(3 if quick else 5):
+                    ours = seconds(work)
+                    with threads_of_blas():
+                        times.append(seconds(work) / ours)
+                name = f"{name}, {what}: time with threads of BLAS over threads of our own"
+                note = f"{blas_threads()} threads; load of the machine {os.getloadavg()[0]:.0f}"
+                answer.append(Ratio(name, times, note=note))
     return answer
 
 

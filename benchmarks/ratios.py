@@ -102,7 +102,11 @@ def write_page(page: Path, results: Path, counted: str) -> None:
     fields = ("name", "seen", "least", "most", "note")
     ratios = [Ratio(**{field: line[field] for field in fields}) for line in stored]
     dates = sorted({line["date"] for line in stored})
-    about = stored[0]
+    machines = {
+        f"{line['processor']}, {line['processors']} processors; {line['BLAS']}; Python {line['python']}, "
+        f"numpy {line['numpy']}"
+        for line in stored
+    }
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     lines = [
         "# How near the machine's limit",
@@ -115,8 +119,7 @@ def write_page(page: Path, results: Path, counted: str) -> None:
         "",
         table(ratios),
         "",
-        f"Measured {when} on {about['processor']}, {about['processors']} processors; {about['BLAS']}; "
-        f"Python {about['python']}, numpy {about['numpy']}.",
+        f"Measured {when} on {', and on '.join(sorted(machines))}.",
         "",
         "## What is counted",
         "",

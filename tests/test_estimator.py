@@ -89,7 +89,7 @@ def test_blocks_in_any_order_give_the_same_solution(data, rng):
 def test_partial_fit_solves_only_when_asked(data, monkeypatch):
     X, sex, _ = data
     calls = []
-    import fairstream.estimators.learner as module
+    import fairstream.estimators.moments_learner as module
 
     real = module.subspace_for
     monkeypatch.setattr(

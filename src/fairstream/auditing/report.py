@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairstream.files.format import atomic_file
+from fairstream.files.atomic import atomic_file
 
 FORMAT = "fairstream.auditing"
 FORMAT_VERSION = 3

@@ -1,4 +1,4 @@
-"""BLAS's gemm, syrk and trmm on any part of an array's memory, without the interpreter's lock.
+"""BLAS's gemm, syrk and trmm on any part of an array's memory, without the interpreter's lock; thin products.
 
 SciPy's wrappers hold the lock and take whole Fortran-ordered arrays, and NumPy's product cannot add to what
 is there: threads that each own some of the rows of a sum could use neither. This calls the same routines by
@@ -8,7 +8,8 @@ the addresses that SciPy publishes for compiled code (`scipy.linalg.cython_blas`
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ _NUMBERS = {np.dtype(np.float32): ("s", ctypes.c_float), np.dtype(np.float64): (
 _ARGUMENTS = {"gemm": 13, "syrk": 10, "trmm": 11}
 _routines: dict[str, tuple[Callable[..., None], type] | None] = {}
 _LARGEST = 2**31 - 1  # number that fits an integer of most builds
+_SMALL = 2**19  # multiplications of a product that OpenBLAS takes as small: fewer than a million
+_NARROW, _SHORTEST_STRIP = 16, 128  # where strips are quicker, as measured
 
 
 def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
@@ -41,28 +44,54 @@ def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
     columns = B.shape[1]
     if B.shape[0] != inner or C.shape != (rows, columns):
         raise ValueError(f"A is {A.shape}, B {B.shape}, C {C.shape}: they do not fit together")
-    if not (A.dtype == B.dtype == C.dtype and C.dtype in _NUMBERS and C.flags.writeable):
-        raise ValueError(f"A is {A.dtype}, B {B.dtype}, C {C.dtype}: pass one kind of float, C to write on")
+    _check_kind("C", C, A, B)
     if C.size == 0 or inner == 0:
         return
-    name, number = _NUMBERS[C.dtype]
-    turned_A, step_A = _layout(A)
-    turned_B, step_B = _layout(B)
-    turned_C, step_C = _layout(C)
-    if turned_C == b"T":
-        raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
-    found = _routine(f"{name}gemm")
-    if found is None or max(rows, columns, inner, step_A, step_B, step_C) > _LARGEST:
+    letters = _layout(A)[0], _layout(B)[0]
+    if not _call("gemm", letters, (rows, columns, inner), alpha, (A, B), C):
         C += C.dtype.type(alpha) * (A @ B)
-        return
-    routine, integer = found
-    sizes = [ctypes.byref(integer(size)) for size in (rows, columns, inner)]
-    one, factor = ctypes.byref(number(1)), ctypes.byref(number(alpha))
-    steps = [ctypes.byref(integer(step)) for step in (step_A, step_B, step_C)]
-    places = [ctypes.c_void_p(array.ctypes.data) for array in (A, B, C)]
-    routine(
-        turned_A, turned_B, *sizes, factor, places[0], steps[0], places[1], steps[1], one, places[2], steps[2]
-    )
+
+
+def tall_product(A: Matrix, B: Matrix) -> Matrix:
+    """Return A'B for two tall matrices; if one is narrow, in strips of rows.
+
+    Small products BLAS takes from where the factors stand; before larger ones it copies them, which takes
+    several times as long as a product with few columns.
+
+    Examples
+    --------
+    >>> tall_product(np.ones((3, 1)), np.arange(6.0).reshape(3, 2))
+    array([[6., 9.]])
+    """
+    (rows, p), q = A.shape, B.shape[1]
+    strip = _SMALL // max(p * q, 1)
+    product: Matrix
+    if min(p, q) > _NARROW or not _SHORTEST_STRIP <= strip < rows:
+        product = A.T @ B
+        return product
+    whole = rows - rows % strip
+    strips = A[:whole].reshape(-1, strip, p).transpose(0, 2, 1) @ B[:whole].reshape(-1, strip, q)
+    product = strips.sum(axis=0) + A[whole:].T @ B[whole:]
+    return product
+
+
+def flat_product(T: Matrix, R: Matrix, out: Matrix) -> None:
+    """Write T R to `out` for a small T and a wide R, in strips of columns as in `tall_product`.
+
+    Examples
+    --------
+    >>> out = np.zeros((1, 3))
+    >>> flat_product(np.array([[1.0, 2.0]]), np.arange(6.0).reshape(2, 3), out)
+    >>> out
+    array([[ 6.,  9., 12.]])
+    """
+    (t, b), columns = T.shape, R.shape[1]
+    strip = _SMALL // max(t * b, 1)
+    whole = columns - columns % strip if _SHORTEST_STRIP <= strip < columns else 0
+    if whole:
+        strips, written = (M[:, :whole].reshape(len(M), -1, strip).transpose(1, 0, 2) for M in (R, out))
+        np.matmul(T, strips, out=written)
+    np.matmul(T, R[:, whole:], out=out[:, whole:])
 
 
 def add_syrk(C: Matrix, A: Matrix) -> None:
@@ -81,25 +110,9 @@ def add_syrk(C: Matrix, A: Matrix) -> None:
     rows, inner = A.shape
     if C.shape != (rows, rows):
         raise ValueError(f"A is {A.shape}, C {C.shape}: they do not fit together")
-    if not (A.dtype == C.dtype and C.dtype in _NUMBERS and C.flags.writeable):
-        raise ValueError(f"A is {A.dtype}, C {C.dtype}: pass one kind of float, C to write on")
-    if A.size == 0:
-        return
-    name, number = _NUMBERS[C.dtype]
-    turned_A, step_A = _layout(A)
-    turned_C, step_C = _layout(C)
-    if turned_C == b"T":
-        raise ValueError(f"C has strides {C.strides}: its columns must lie one after the other")
-    found = _routine(f"{name}syrk")
-    if found is None or max(rows, inner, step_A, step_C) > _LARGEST:
+    _check_kind("C", C, A)
+    if A.size and not _call("syrk", (b"L", _layout(A)[0]), (rows, inner), 1.0, (A,), C):
         C += A @ A.T
-        return
-    routine, integer = found
-    sizes = [ctypes.byref(integer(size)) for size in (rows, inner)]
-    one = ctypes.byref(number(1))
-    steps = [ctypes.byref(integer(step)) for step in (step_A, step_C)]
-    places = [ctypes.c_void_p(array.ctypes.data) for array in (A, C)]
-    routine(b"L", turned_A, *sizes, one, places[0], steps[0], one, places[1], steps[1])
 
 
 def turn_upper(A: Matrix, T: Matrix) -> None:
@@ -119,26 +132,56 @@ def turn_upper(A: Matrix, T: Matrix) -> None:
     rows, columns = A.shape
     if T.shape != (columns, columns):
         raise ValueError(f"A is {A.shape}, T {T.shape}: they do not fit together")
-    if not (A.dtype == T.dtype and A.dtype in _NUMBERS and A.flags.writeable):
-        raise ValueError(f"A is {A.dtype}, T {T.dtype}: pass one kind of float, A to write on")
+    _check_kind("A", A, T)
     if A.size == 0:
         return
-    name, number = _NUMBERS[A.dtype]
-    turned_T, step_T = _layout(T)
-    turned_A, step_A = _layout(A)
-    if turned_A == b"T":
-        raise ValueError(f"A has strides {A.strides}: its columns must lie one after the other")
-    found = _routine(f"{name}trmm")
-    if found is None or max(rows, columns, step_A, step_T) > _LARGEST:
+    turned = _layout(T)[0]
+    half = b"U" if turned == b"N" else b"L"  # which half it is to BLAS, that sees T transposed
+    if not _call("trmm", (b"R", half, turned, b"N"), (rows, columns), 1.0, (T,), A, adds=False):
         A[...] = A @ np.triu(T)
-        return
+
+
+def _check_kind(name: str, target: Matrix, *others: Matrix) -> None:
+    """Refuse several kinds of numbers, and a target whose columns do not lie one after the other."""
+    kinds = {target.dtype, *(array.dtype for array in others)}
+    if not (len(kinds) == 1 and target.dtype in _NUMBERS and target.flags.writeable):
+        found = ", ".join(sorted(map(str, kinds)))
+        raise ValueError(f"the arrays are {found}: pass one kind of float, {name} to write on")
+    if target.size and _layout(target)[0] == b"T":
+        raise ValueError(f"{name} has strides {target.strides}: its columns must lie one after the other")
+
+
+def _call(
+    name: str,
+    letters: Sequence[bytes],
+    sizes: Sequence[int],
+    alpha: float,
+    inputs: Sequence[Matrix],
+    target: Matrix,
+    *,
+    adds: bool = True,
+) -> bool:
+    """Call a routine, which `adds` to its target or not; return False if it cannot be called."""
+    prefix, number = _NUMBERS[target.dtype]
+    found = _routine(prefix + name)
+    steps = [_layout(array)[1] for array in (*inputs, target)]
+    if found is None or max(*sizes, *steps) > _LARGEST:
+        return False
     routine, integer = found
-    half = b"U" if turned_T == b"N" else b"L"  # which half it is to BLAS, that sees T transposed
-    sizes = [ctypes.byref(integer(size)) for size in (rows, columns)]
-    steps = [ctypes.byref(integer(step)) for step in (step_T, step_A)]
-    places = [ctypes.c_void_p(array.ctypes.data) for array in (T, A)]
-    one = ctypes.byref(number(1))
-    routine(b"R", half, turned_T, b"N", *sizes, one, places[0], steps[0], places[1], steps[1])
+    matrices = [
+        (ctypes.c_void_p(array.ctypes.data), ctypes.byref(integer(step)))
+        for array, step in zip((*inputs, target), steps, strict=True)
+    ]
+    beta = [ctypes.byref(number(1))] if adds else []
+    routine(
+        *letters,
+        *(ctypes.byref(integer(size)) for size in sizes),
+        ctypes.byref(number(alpha)),
+        *chain(*matrices[:-1]),
+        *beta,
+        *matrices[-1],
+    )
+    return True
 
 
 def _layout(A: Matrix) -> tuple[bytes, int]:

@@ -17,9 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from fairstream.linalg.arrays import FloatArray
 from fairstream.linalg.engine import torch_device
-from fairstream.linalg.gemm import add_gemm
 from fairstream.linalg.threads import (
-    add_product,
+    blas_threads,
     in_threads,
     inner_product,
     row_squares,
@@ -30,10 +29,11 @@ from fairstream.linalg.threads import (
 from fairstream.linalg.torch_rows import TorchRows
 
 _WIDE_PANEL = 2_048  # columns of a wide product taken at a time
-_SPARSE_PANEL = 8  # columns of a sparse product taken at a time: their sums stay in the cache
+_SPARSE_PANEL = 20  # columns of a sparse product taken at a time: their sums stay in the cache
+_SPARSE_ROWS = 4_096  # of a sparse product taken at a time, by one thread
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
 MOST_USED = 0.5  # share of columns with an entry from which on a sparse block is taken with all its columns
-MIN_SLICE_ROWS = 64
+MIN_SLICE_ROWS = 32
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
 SLICE_BYTES = 2**22
@@ -74,7 +74,7 @@ class DenseRows:
         dtype: Any,
         buffer: FloatArray | None = None,
     ) -> None:
-        self.origin = origin.astype(dtype)
+        self.origin = origin.astype(dtype, copy=False)
         self.scale = None if scale is None else scale[:, None].astype(dtype)
         if scale is None and not self.origin.any() and stands_ready(X, dtype):
             self.R = X  # as it is, and never written to
@@ -139,7 +139,9 @@ class SparseRows:
         well_filled = (filled > 0) & (filled >= WELL_FILLED * n_rows)
         self.well_filled = np.flatnonzero(well_filled)
         near = origin[self.well_filled]
-        self.centred = _columns_of(X, self.well_filled).toarray() - near
+        self.beside = np.ones((n_rows, 1 + near.size))  # of the origin, and the centred columns
+        self.centred = self.beside[:, 1:]
+        np.subtract(_columns_of(X, self.well_filled).toarray(), near, out=self.centred)
         # The origin is rounded: an entry that equals it must not leave a direction of rounding alone.
         rounding = max(4 * np.finfo(np.float64).eps, np.finfo(dtype).eps / 2) * np.abs(near)
         self.centred[np.abs(self.centred) <= rounding] = 0
@@ -151,14 +153,11 @@ class SparseRows:
         self.used = slice(None) if self.columns.size == n_features else self.columns
         self.entries = _columns_of(X, self.columns)
         if scale is not None:
-            self.centred *= self.scale[:, None]
+            self.beside *= self.scale[:, None]
             self.entries = sp.csr_array(sp.diags_array(self.scale) @ self.entries)
         e = self.entries
         self.multiplied = sp.csr_array((e.data.astype(dtype), e.indices, e.indptr), shape=e.shape)
         self.origin = np.where(well_filled, 0.0, origin)
-        elsewhere = self.origin.copy()
-        elsewhere[self.columns] = 0
-        self.elsewhere = elsewhere.astype(dtype)
 
     @cached_property
     def spread_entries(self) -> Any:
@@ -170,33 +169,40 @@ class SparseRows:
 
     def dot(self, A: FloatArray) -> FloatArray:
         product = np.empty((self.entries.shape[0], len(A)))
-        near, along = self.origin[self.used], (A @ self.elsewhere.astype(A.dtype)).astype(np.float64)
+        pieces = [(rows, self.multiplied[rows]) for rows in row_slices(len(product), _SPARSE_ROWS)]
+        for part in row_slices(len(A), _SPARSE_PANEL):  # A is never copied whole
+            panel = A[part]
+            used = np.ascontiguousarray(panel[:, self.used].T, dtype=self.dtype)
+            along = panel @ self.origin.astype(self.dtype)
+            beside = np.concatenate([-along[None], panel.T[self.well_filled]]).astype(np.float64)
 
-        def multiply(part: slice) -> None:
-            used = np.ascontiguousarray(A[part, self.used].T, dtype=self.dtype)  # A is never copied whole
-            product[:, part] = self.multiplied @ used
-            along[part] += near @ used
+            def multiply(some: slice, part: slice = part, used: Any = used, beside: Any = beside) -> None:
+                for rows, multiplied in pieces[some]:
+                    np.add(multiplied @ used, self.beside[rows] @ beside, out=product[rows, part])
 
-        self._in_panels(multiply, len(A))
-        add_gemm(product.T, along[:, None], self.scale[None], alpha=-1.0)
-        if self.well_filled.size:
-            product += self.centred @ A.T[self.well_filled].astype(np.float64)
+            in_threads(multiply, shares(len(pieces), self.entries.nnz * len(panel)))
         return product
 
     def combine(self, T: FloatArray, out: FloatArray | None = None) -> FloatArray:
-        combined = np.multiply.outer((T @ self.scale).astype(self.dtype), -self.elsewhere, out=out)
-        self._in_panels(lambda part: self._add_used(T[part], combined[part]), len(T))
+        combined = np.empty((len(T), len(self.origin)), dtype=self.dtype) if out is None else out
+        combined[:] = 0
+        self.add_combined(T, combined)
         return combined
 
     def add_combined(self, T: FloatArray, out: FloatArray) -> None:
-        if self.elsewhere.any():
-            along = (T @ self.scale).astype(out.dtype)
-            add_product(out.T, -self.elsewhere.astype(out.dtype)[:, None], along[None])
-        self._in_panels(lambda part: self._add_used(T[part], out[part]), len(T))
+        along, origin = (T @ self.scale).astype(out.dtype), -self.origin.astype(out.dtype)
+
+        def add(part: slice) -> None:
+            out[part] += np.multiply.outer(along[part], origin)
+            out[part, self.used] += (self.multiplied.T @ np.ascontiguousarray(T[part].T, dtype=self.dtype)).T
+            if self.well_filled.size:
+                out[part, self.well_filled] += (T[part] @ self.centred).astype(out.dtype)
+
+        self._in_panels(add, len(T))
 
     def _in_panels(self, work: Callable[[slice], None], columns: int) -> None:
         """Do a product a panel of its columns at a time, threads sharing the panels."""
-        panels = row_slices(columns, _SPARSE_PANEL)
+        panels = row_slices(columns, max(min(_SPARSE_PANEL, -(-columns // blas_threads())), 1))
 
         def share(some: slice) -> None:
             for part in panels[some]:
@@ -217,14 +223,6 @@ class SparseRows:
         squares[squares <= 64 * np.finfo(np.float64).eps * size] = 0
         answer: FloatArray = squares + np.einsum("ij,ij->i", self.centred, self.centred)
         return answer
-
-    def _add_used(self, T: FloatArray, combined: FloatArray) -> None:
-        """Add T R in the columns that have entries, the origin taken off in float64."""
-        added = (self.multiplied.T @ T.T.astype(self.dtype)).astype(np.float64, order="C")
-        along = (T @ self.scale).astype(np.float64)
-        add_gemm(added.T, along[:, None], self.origin[self.used][None], alpha=-1.0)
-        combined[:, self.used] += added.T.astype(combined.dtype, copy=False)
-        combined[:, self.well_filled] += (T @ self.centred).astype(combined.dtype)
 
     def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield R_g' R_g (d x d) and the sum of scale R_g (d) for some rows at a time."""
@@ -323,13 +321,13 @@ def row_slices(n_rows: int, size: int) -> list[slice]:
 def slice_rows(n_features: int, dtype: Any, columns: int = 0) -> int:
     """Return how many rows are multiplied with `columns` columns at a time.
 
-    About 4 MiB, which the cache holds, and 64 rows at least; with many columns, whose products are then what
+    About 4 MiB, which the cache holds, and 32 rows at least; with many columns, whose products are then what
     costs, half as many rows as columns up to 512: BLAS-3 at full speed, in a fraction of the columns' memory.
 
     Examples
     --------
     >>> slice_rows(100, np.float64), slice_rows(40_000, np.float32), slice_rows(40_000, np.float32, 1_000)
-    (4096, 64, 500)
+    (4096, 32, 500)
     """
     fitting = SLICE_BYTES // (n_features * np.dtype(dtype).itemsize)
     least = max(MIN_SLICE_ROWS, min(columns // 2, FULL_SPEED_ROWS))

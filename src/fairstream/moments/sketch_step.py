@@ -27,6 +27,7 @@ from fairstream.linalg.products import (
     row_slices,
     slice_rows,
     stands_near,
+    stands_ready,
 )
 from fairstream.moments.scatter import chan_weights
 
@@ -61,6 +62,8 @@ class Passes:
         self._X, self._scale, self._dtype = X, scale, dtype
         self._size = self.n_rows if sp.issparse(X) else slice_rows(X.shape[1], dtype, columns)
         self._size = max(self._size, min(SLICE_BYTES // (X.shape[1] * np.dtype(dtype).itemsize), SLICE_ROWS))
+        if scale is None and not self.origin.any() and stands_ready(X, dtype):
+            self._size = self.n_rows  # no copy is made
         self._sparse: CentredRows | None = None
 
     def __iter__(self) -> Iterator[tuple[slice, CentredRows]]:

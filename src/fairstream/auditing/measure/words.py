@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fairstream.auditing.comparing import BETTER, UNCLEAR, compared
+from fairstream.auditing.comparing import BETTER, UNCLEAR, best_read, compared
 from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS, HOLDS
 from fairstream.auditing.report import AttackResult, LeakResult, ModelReport, Verdict
 from fairstream.auditing.subjects import Subject
@@ -95,7 +95,7 @@ def _beside_pca(
         theirs = _attack_of(control, leak.attribute)
         if leak.attack is None or theirs is None:
             continue
-        ours, pca = leak.attack.strongest.auc, theirs.strongest.auc
+        (ours, whom), (pca, _) = best_read(leak.attack), best_read(theirs)
         how = compared(ours, pca)
         if how == UNCLEAR and not leak.detected:
             continue  # nothing to hide: plain PCA does not give it away either
@@ -104,13 +104,13 @@ def _beside_pca(
         if how == UNCLEAR:
             hides = f"does not hide {leak.attribute} clearly better"
         told = f"{_opening(model.name)} {hides} than plain PCA does"
-        told += f" (AUC {ours.value:.3f} against {pca.value:.3f}{overlap})"
+        told += f" (AUC {ours.value:.3f} against {pca.value:.3f}{overlap}{whom})"
         beaten = [
-            f"than {other.name} ({attack.strongest.auc.value:.3f})"
+            f"than {other.name} ({best_read(attack)[0].value:.3f})"
             for other in others
             if how == BETTER
             and (attack := _attack_of(other, leak.attribute)) is not None
-            and compared(ours, attack.strongest.auc) == BETTER
+            and compared(ours, best_read(attack)[0]) == BETTER
         ]
         yield f"{told}{''.join(f' and {other}' for other in beaten)}."
 
@@ -166,8 +166,8 @@ def _leaks(model: ModelReport) -> str:
 def _leak(leak: LeakResult) -> str:
     if leak.attack is None:
         return ""
-    auc = leak.attack.strongest.auc
-    return f"{leak.attribute} at AUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})"
+    auc, whom = best_read(leak.attack)
+    return f"{leak.attribute} at AUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f}{whom})"
 
 
 def _attack_of(model: ModelReport | None, attribute: str) -> AttackResult | None:

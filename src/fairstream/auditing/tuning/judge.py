@@ -105,17 +105,23 @@ class Judge:
             keep_target=asked["keep_target"],
             dither=dither,
             variance=self.recovered_variance(subspace, dither),
-            leak=max(auc for auc, _ in found),
-            leak_bound=max(bound for _, bound in found),
+            leak=max(auc for auc, _, _ in found),
+            leak_bound=max(bound for _, bound, _ in found),
             target=self._target_score(Z_fit, Z),
+            best_read=max(found)[2],
         )
 
     def attacked(self, subspace: FairSubspace, judged: Candidate, strength: str) -> Candidate:
         """Return a judged candidate with the leak of the strongest attacker of all families."""
-        attacks = self.attacks(subspace, judged.dither, "judge", strength).values()
-        read = [one for result in attacks for one in readings(result).values()]
-        bound = max(auc + self._z * error for auc, error in read)
-        return replace(judged, leak=max(auc for auc, _ in read), leak_bound=bound)
+        attacks = self.attacks(subspace, judged.dither, "judge", strength)
+        read = [
+            (auc, error, _group_of(attribute, group))
+            for attribute, result in attacks.items()
+            for group, (auc, error) in readings(result).items()
+        ]
+        bound = max(auc + self._z * error for auc, error, _ in read)
+        leak, _, best_read = max(read)
+        return replace(judged, leak=leak, leak_bound=bound, best_read=best_read)
 
     def attacks(
         self, subspace: FairSubspace, dither: float, scored: str, strength: str
@@ -164,7 +170,7 @@ class Judge:
             floors(y["judge"], codes[name], scores, attribute=name, seed=self._seed) for name in codes
         )
 
-    def _quick(self, Z_fit: NDArray[Any], Z: NDArray[Any], attribute: str) -> tuple[float, float]:
+    def _quick(self, Z_fit: NDArray[Any], Z: NDArray[Any], attribute: str) -> tuple[float, float, str]:
         fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
         codes = self._division.codes(attribute)
         known, scored = np.flatnonzero(codes["fit"] >= 0), np.flatnonzero(codes["judge"] >= 0)
@@ -183,7 +189,10 @@ class Judge:
         odds, true = repeated(odds, kept), repeated(codes["judge"][scored], kept)
         groups = {1: odds[:, 1] - odds[:, 0]} if odds.shape[1] == 2 else dict(enumerate(odds.T))
         found = [auc_with_variance(scores, (true == group).astype(int)) for group, scores in groups.items()]
-        return max(auc for auc, _ in found), max(auc + self._z * variance**0.5 for auc, variance in found)
+        best = int(np.argmax([auc for auc, _ in found]))
+        labels = self._division.judged_groups(attribute)
+        bound = max(auc + self._z * variance**0.5 for auc, variance in found)
+        return found[best][0], bound, _group_of(attribute, str(labels[best]) if len(found) > 1 else "")
 
     def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:
         rows = self._division.parts[part].X
@@ -199,3 +208,8 @@ class Judge:
         with one_thread():
             scores = model.fit(Z_fit, fit.target, sample_weight=fit.weights).predict_proba(Z)[:, 1]
         return float(roc_auc_score(rows.target == fit.target.max(), scores, sample_weight=rows.weights))
+
+
+def _group_of(attribute: str, group: str) -> str:
+    """Name one of more than two groups; of two, reading one is reading the other."""
+    return f"{attribute}={group}" if group else ""
