@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairstream.auditing.report import Estimate
+from fairstream.auditing.report import AttackResult, Estimate
 
 GUESSING = 0.5
 LITTLE = 0.1  # share of the other's leak that must be gone to call an embedding better
@@ -26,3 +26,11 @@ def compared(ours: Estimate, theirs: Estimate) -> str:
     if ours.high >= theirs.low:
         return UNCLEAR
     return SLIGHTLY if ours.value - GUESSING > (1 - LITTLE) * (theirs.value - GUESSING) else BETTER
+
+
+def best_read(found: AttackResult) -> tuple[Estimate, str]:
+    """Return the AUC that a limit is compared with, and of more than two groups the words for whose it is."""
+    if not found.by_group:
+        return found.strongest.auc, ""
+    group = max(found.by_group, key=lambda one: found.by_group[one].value)
+    return found.by_group[group], f"; for {group}, the group it reads best"

@@ -79,6 +79,20 @@ class Adversary(Protocol):
     """What a guard hides groups from: it reads targets from scores, and is drawn anew in every step.
 
     `RandomFeatureAdversary` is one. Pass another as `adversary` of `solve`.
+
+    Examples
+    --------
+    One that reads averages only, by least squares on the scores:
+
+    >>> class Linear:
+    ...     def draw(self, k, n_rows, rng):
+    ...         pass
+    ...
+    ...     def score(self, Z_fit, T_fit, Z, T):
+    ...         slopes = np.linalg.lstsq(Z_fit, T_fit, rcond=None)[0]
+    ...         left, total = T - Z @ slopes, (T**2).sum(axis=0)
+    ...         return 1 - (left**2).sum(axis=0) / total, 2 * np.einsum("nc,kc->cnk", left / total, slopes)
+    >>> adversary: Adversary = Linear()
     """
 
     def draw(self, k: int, n_rows: int, rng: np.random.Generator) -> None:
@@ -145,7 +159,13 @@ class RandomFeatureAdversary:
         self._pairs: tuple[NDArray[np.intp], NDArray[np.intp]] = np.triu_indices(0)
 
     def draw(self, k: int, n_rows: int, rng: np.random.Generator) -> None:
-        """Choose new waves of k scores, and products if asked for, as many as n_rows rows can teach."""
+        """Choose new waves of k scores, and products if asked for, as many as n_rows rows can teach.
+
+        Parameters
+        ----------
+        k, n_rows, rng
+            As in `Adversary.draw`.
+        """
         left, right = np.triu_indices(k if self.products else 0)
         if len(left) > (most := min(PRODUCTS, n_rows // ROWS_A_PRODUCT)):
             chosen = rng.choice(len(left), most, replace=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fairstream.auditing.comparing import BETTER, UNCLEAR, compared
+from fairstream.auditing.comparing import BETTER, UNCLEAR, best_read, compared
 from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS, HOLDS
-from fairstream.auditing.report import AttackResult, Estimate, LeakResult, ModelReport, Verdict
+from fairstream.auditing.report import AttackResult, LeakResult, ModelReport, Verdict
 from fairstream.auditing.subjects import Subject
 
 MOST_NAMED = 3
@@ -168,14 +168,6 @@ def _leak(leak: LeakResult) -> str:
         return ""
     auc, whom = best_read(leak.attack)
     return f"{leak.attribute} at AUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f}{whom})"
-
-
-def best_read(found: AttackResult) -> tuple[Estimate, str]:
-    """Return the AUC that a limit is compared with, and of more than two groups the words for whose it is."""
-    if not found.by_group:
-        return found.strongest.auc, ""
-    group = max(found.by_group, key=lambda one: found.by_group[one].value)
-    return found.by_group[group], f"; for {group}, the group it reads best"
 
 
 def _attack_of(model: ModelReport | None, attribute: str) -> AttackResult | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, product
 from string import ascii_uppercase
 
-from fairstream.auditing.comparing import BETTER, SLIGHTLY
+from fairstream.auditing.comparing import BETTER, SLIGHTLY, best_read
 from fairstream.auditing.render import summary, tables
 from fairstream.auditing.render.canvas import SHAPES, Drawing, Series
 from fairstream.auditing.render.figures import (
@@ -21,7 +21,7 @@ from fairstream.auditing.render.figures import (
     map_figure,
 )
 from fairstream.auditing.render.glossary import words_in
-from fairstream.auditing.render.labels import shown
+from fairstream.auditing.render.labels import clipped, shown
 from fairstream.auditing.render.tables import Cell, Table
 from fairstream.auditing.report import AttributeDecisions, ModelReport, Report
 
@@ -146,15 +146,16 @@ def _headline(report: Report, looks: Looks) -> str:
     said = []
     for raw in report.raw:
         found = [
-            (attack.strongest.auc, look, summary.beside_pca(report, model, raw.attribute))
+            (best_read(attack), look, summary.beside_pca(report, model, raw.attribute))
             for model, look in looks
             if model.role == "model" and (attack := summary.attack_of(model, raw.attribute)) is not None
         ]
         if found:
             how = [one for _, _, one in found]
-            auc, best, _ = min(found, key=lambda one: one[0].value)
+            (auc, whom), best, _ = min(found, key=lambda one: one[0][0].value)
             told = _beside_pca(shown(raw.attribute, 40), len(how), how.count(BETTER), how.count(SLIGHTLY))
-            told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}."
+            told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}"
+            told += f" ({clipped(whom.removeprefix('; '), 80)})." if whom else "."
             said.append((how.count(BETTER) + how.count(SLIGHTLY) - len(how), how.count(BETTER), told))
     return " ".join(told for *_, told in sorted(said, key=lambda one: one[:2]))
 

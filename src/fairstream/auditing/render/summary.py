@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from fairstream.auditing.comparing import BETTER, compared
+from fairstream.auditing.comparing import BETTER, best_read, compared
 from fairstream.auditing.render.labels import LONGEST_NAME, clipped, shown
 from fairstream.auditing.report import (
     AttackResult,
@@ -123,7 +123,7 @@ def raw_attack(report: Report, attribute: str) -> AttackResult | None:
 def beside_pca(report: Report, model: ModelReport, attribute: str) -> str:
     """Return how a model hides an attribute beside plain PCA, as far as both were attacked."""
     ours, pca = attack_of(model, attribute), attack_of(control_of(report, model), attribute)
-    return BETTER if ours is None or pca is None else compared(ours.strongest.auc, pca.strongest.auc)
+    return BETTER if ours is None or pca is None else compared(best_read(ours)[0], best_read(pca)[0])
 
 
 def attacker_phrase(name: str) -> str:
