@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Sequence
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -22,7 +22,7 @@ _ENCODED_BY = {
     "dates": "skrub's TableVectorizer",
     "lists": "open_source(frame)",
 }
-_DATES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
+_DATES = (nw.Date, nw.Datetime, nw.Duration)
 _SHOWN = 8  # columns in a message
 _NUMBERS = (int, float, np.number, np.bool_, Decimal, Fraction)
 
@@ -146,7 +146,7 @@ def check_numbers(X: Any, sensitive: str = "name it in sensitive_columns") -> No
         value = next(values, None)
         if value is None and column.dtype == nw.Object:
             continue
-        is_date = column.dtype in _DATES or isinstance(value, date)
+        is_date = column.dtype in _DATES or isinstance(value, date | time)
         is_list = isinstance(value, list | np.ndarray) or column.dtype in (nw.List, nw.Array)
         kinds = {"text": isinstance(value, str), "dates": is_date, "lists": is_list, str(column.dtype): True}
         what = next(kind for kind, fits in kinds.items() if fits)
