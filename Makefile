@@ -24,7 +24,7 @@ FLOORS_STAMP := $(FLOORS)/.installed
 FLOOR_TESTS := $(addprefix tests/test_, \
 	estimator.py model.py moments.py solve.py linalg.py blocks.py persist.py power.py sklearn_contract.py \
 	sources_arrays.py sources_iterables.py sources_opening.py sources_stores.py sources_tables.py sources_agree.py \
-	sensitive_columns.py eraser.py kinds.py pca_parity.py declared_groups.py images.py cli.py cli_audit.py audit_metrics.py fantope.py distributed.py public_names.py readme.py)
+	sensitive_columns.py eraser.py kinds.py pca_parity.py declared_groups.py images.py cli.py cli_audit.py audit_mmd.py fantope.py distributed.py public_names.py readme.py)
 # A control that shows a rounding error; at the floors that error is below 1e-5 and shows nothing. The page of
 # sources needs packages that only `dev` brings.
 FLOOR_SKIPS := \

@@ -11,8 +11,9 @@
   kernel, another neural network. All are fitted on all training rows and scored on the test rows. None may
   exceed the reported AUC by more than 0.02. The best of them is the largest of several AUCs on the scored
   rows, so on few rows it is flattered by chance.
-- data: Adult and German (sex) and COMPAS (race) in the paper's split 0; CelebA (Male) in grey at full size,
-  from FAIRSTREAM_DATA or ../shared/data, fitted on the official training part, scored on the validation part.
+- data: Adult (sex), German (age) and COMPAS (race) in the paper's split 0; CelebA (Male) in grey at full
+  size, from FAIRSTREAM_DATA or ../shared/data, fitted on the official training part, scored on the
+  validation part.
 - alarms: rows without any information, in five folds at standard strength. The 95 % interval of the strongest
   attacker should exclude 0.5 in 5 % of the runs.
 """

@@ -27,7 +27,7 @@ from sklearn.metrics import roc_auc_score
 from fairstream import FairStreamingPCA
 from fairstream.auditing.measure.attack import attack
 from fairstream.datasets import paper_split
-from fairstream.files.format import atomic_file
+from fairstream.files.atomic import atomic_file
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "choosing.json"

@@ -34,7 +34,7 @@ from fairstream.auditing.tuning import tune
 from fairstream.auditing.tuning.division import divided
 from fairstream.auditing.tuning.judge import Judge
 from fairstream.datasets import paper_split
-from fairstream.files.format import atomic_file
+from fairstream.files.atomic import atomic_file
 
 RESULTS = Path(__file__).with_name("results") / "hiding.json"
 K = 10

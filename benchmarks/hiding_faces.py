@@ -29,7 +29,7 @@ from fairstream import GroupMoments, open_source, solve
 from fairstream.auditing.measure.attack import attack
 from fairstream.baselines import KleindessnerFairPCA, LeacePCA
 from fairstream.datasets.celeba import CelebA
-from fairstream.files.format import atomic_file
+from fairstream.files.atomic import atomic_file
 
 RESULTS = Path(__file__).with_name("results") / "hiding_faces.json"
 DATA = Path(os.environ.get("FAIRSTREAM_DATA", "../shared/data"))

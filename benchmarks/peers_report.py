@@ -9,7 +9,7 @@ from peers_data import FULL, Workload
 from peers_fits import CONTENDERS
 from peers_plot import FAMILIES, plot
 
-from fairstream.estimators.learner import EXACT_FEATURES
+from fairstream.estimators.solvers import EXACT_FEATURES
 
 FAIR_AUC, ENOUGH_VARIANCE = 0.55, 0.9
 STREAM_GOAL, STREAM_GOAL_4096, DENSE_GOAL, FLAT_GOAL = 1.0, 5.0, 1.5, 1.1

@@ -39,7 +39,7 @@ def formula_bytes(d: int, k: int, m: int, dtype: str) -> int:
     rows = slice_rows(d, dtype, p)
     few = p + groups + 1 <= FEW_COLUMNS
     columns = max(6 * m, m + unfair, 2 * k + unfair)
-    columns += threads * (rows + 2 * (p + groups) + 24) if few else rows
+    columns += threads * (rows + 2 * (p + groups + 1)) if few else rows
     return d * (width * columns + 8 * (3 * groups + 5 + (threads + 1) * (groups + 1))) + 64 * k**2
 
 

@@ -96,11 +96,20 @@ def save(path: Path, facts: dict[str, Any], ratios: Ratios, *, keep_others: bool
     path.write_text(json.dumps({"ratios": kept + new}, indent=1) + "\n")
 
 
+def with_load(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored line, with the load in its note if other work kept the machine busy."""
+    load = line["load after"]
+    told = "load of the machine"
+    if line["clock"] != "wall" or load <= 2 * line["processors"] or told in line["note"]:
+        return line
+    return line | {"note": f"{line['note']}; {told} {load:.0f}".removeprefix("; ")}
+
+
 def write_page(page: Path, results: Path, counted: str) -> None:
     """Write the stored ratios as a page of the documentation, with what is counted and on which machine."""
     stored = json.loads(results.read_text())["ratios"]
     fields = ("name", "seen", "least", "most", "note")
-    ratios = [Ratio(**{field: line[field] for field in fields}) for line in stored]
+    ratios = [Ratio(**{field: line[field] for field in fields}) for line in map(with_load, stored)]
     machines: dict[str, list[str]] = {}
     for line in stored:
         where = "{processor}, {processors} processors; {BLAS}; Python {python}, numpy {numpy}".format(**line)
@@ -112,7 +121,7 @@ def write_page(page: Path, results: Path, counted: str) -> None:
         "",
         "Every figure is a ratio of two rates of one run; `python benchmarks/limit.py` measures them anew,",
         "and writes this page. Median, spread over repeats, and our target, met or not. Where processor time",
-        "is named, other work kept the machine busy; lines of different dates may be of different versions.",
+        "or a load is named, other work kept the machine busy. Lines of other dates may differ in version.",
         "",
         table(ratios),
         "",

@@ -23,7 +23,7 @@ import numpy as np
 from fairstream.auditing.measure.attack import attack
 from fairstream.auditing.tuning import tune
 from fairstream.datasets import paper_split
-from fairstream.files.format import atomic_file
+from fairstream.files.atomic import atomic_file
 
 RESULTS = Path(__file__).with_name("results") / "tuned_limits.json"
 LIMITS = (0.6, 0.65, 0.7, 0.75)

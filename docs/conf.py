@@ -53,6 +53,7 @@ autodoc_typehints = "none"  # the text of each parameter says what it takes
 autodoc_member_order = "bysource"
 autoclass_content = "class"
 numpydoc_show_class_members = False
+toc_object_entries_show_parents = "hide"  # in the margin, `FairStreamingPCA.fit()` would be cut off
 numpydoc_xref_param_type = False
 default_role = "code"  # `name` in a docstring is a name, not a reference that must resolve
 nitpick_ignore_regex = [
@@ -118,6 +119,8 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib", "result_figures.scrape"),
     "matplotlib_animations": False,
     "backreferences_dir": None,
+    # The drawing that scikit-learn makes of an estimator complains in the browser's console.
+    "ignore_repr_types": r"fairstream|sklearn",
     "copyfile_regex": r".*\.csv",
 }
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
@@ -140,6 +143,7 @@ html_theme_options = {
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
     "show_nav_level": 1,
+    "navigation_depth": 2,  # single names and examples are listed, in groups, on pages of their own
     "navbar_align": "left",
     "back_to_top_button": True,
 }

@@ -37,7 +37,9 @@ pipeline = make_pipeline(scale, fair, LogisticRegression())
 fitted = pipeline.fit(people, rich)
 
 # %%
-# Which number of components predicts best? And what does the constraint cost? Both are parameters of the search.
+# Which number of components predicts best? The search tries five. It also tries two constraints, to show what protection
+# costs. Read the second one with care: ``constraint="none"`` is plain PCA and protects nothing. A search for accuracy alone
+# tends to pick it, because what tells the sex also helps to predict the income.
 
 search = GridSearchCV(
     pipeline,
@@ -51,6 +53,10 @@ search = GridSearchCV(
 search.best_params_
 
 # %%
+# If it says ``"none"``, do not use that model. In your own work fix the protection first, with ``tune`` or an audit, and search the
+# rest. With several groups, nulling takes many directions: start with ``constraint="none", guard=1.0``. It is the guard
+# that protects, not the constraint.
+#
 # How well an attacker reads the sex from the same embeddings, by logistic regression: that is what ``"mean"`` takes away.
 
 female = people["sex"] == "Female"

@@ -12,8 +12,6 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from fairstream.auditing.measure.metrics import demographic_parity_difference
-
 SHORT = {"kernel SVM": "ksvm", "linear SVM": "lsvm", "MLP": "mlp"}
 SVM_ITERATIONS = 1_000_000  # Matlab's fitcsvm stops there; unscaled rows of Adult need many
 SAME_EMBEDDING = 1e-9
@@ -94,3 +92,12 @@ def predict(classifier: Any, rows: np.ndarray) -> np.ndarray:
         parts = [rbf_kernel(part, vectors, gamma=classifier.gamma) @ weights for part in slices]
         decision = np.concatenate(parts) + classifier.intercept_[0]
     return classifier.classes_[(decision >= 0).astype(int)]
+
+
+def demographic_parity_difference(predicted: Any, groups: Any) -> float:
+    """Return the largest difference between groups in how often a label is predicted (Delta_DP)."""
+    shares = [
+        [np.mean(predicted[groups == group] == label) for group in np.unique(groups[groups >= 0])]
+        for label in np.unique(predicted)
+    ]
+    return float(max(max(share) - min(share) for share in shares))

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from uci_cells import NAMES, Cells, gathered
 from uci_costs import KS, run_one
-from uci_measure import CELLS, embedded_file
+from uci_measure import CELLS, embedded_file, explained_variance_ratio
 
 from fairstream.auditing import run_probes
-from fairstream.auditing.measure.metrics import explained_variance_ratio
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "uci_leakage.json"

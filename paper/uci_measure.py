@@ -15,7 +15,6 @@ import numpy as np
 from uci_classify import Scorer
 from uci_methods import Embedded, methods, plain_components
 
-from fairstream.auditing.measure.metrics import explained_variance_ratio
 from fairstream.auditing.measure.mmd import mmd2
 from fairstream.linalg.kernels import median_squared_distance
 
@@ -50,6 +49,12 @@ def peak_bytes(*, reset: bool = False) -> int:
 def bandwidth_of(split: Any, k: int) -> float:
     """2 sigma^2: the median squared distance of the train rows in plain PCA's embedding."""
     return median_squared_distance(split.X_train @ plain_components(split, k))
+
+
+def explained_variance_ratio(X: Any, components: Any) -> float:
+    """Return the share of X's variance along orthonormal components (the paper's %Var divided by 100)."""
+    centred = X - X.mean(axis=0)
+    return float(np.sum((centred @ components.T) ** 2) / np.sum(centred**2))
 
 
 def measure(

@@ -221,6 +221,26 @@ def test_paired_influences_give_delongs_variance():
         assert standard_error([influence]) ** 2 == pytest.approx(variance)
 
 
+def test_a_group_of_few_rows_has_the_textbook_variance():
+    """A fold of a small group holds two or three of its rows: their spread has the divisor of a sample."""
+    rng = np.random.default_rng(0)
+    scores, codes = rng.normal(size=60), np.repeat([0, 1], [57, 3])
+    right = scores[codes == 1][:, None] > scores[codes == 0]
+    textbook = right.mean(axis=1).var(ddof=1) / 3 + right.mean(axis=0).var(ddof=1) / 57
+    assert auc_with_variance(scores, codes) == pytest.approx((right.mean(), textbook))
+
+
+def test_attackers_that_have_only_some_of_the_rows_know_every_group(monkeypatch):
+    monkeypatch.setattr(attack_module, "STANDARD_ROWS", 200)
+    n_rare = attack_module.LEAST_ROWS
+    codes = np.repeat([0, 1, 2], [n_rare, 3_000, 3_000])
+    Z = np.random.default_rng(0).normal(size=(len(codes), 2)) + 6 * np.eye(3)[codes][:, :2]
+    found = attack(Z, codes, fit=(Z, codes), families=["linear", "forest"], names=["few", "f", "m"])
+    assert found.strongest.n_rows == 200
+    assert found.by_group.keys() == {"few", "f", "m"}
+    assert min(auc.low for auc in found.by_group.values()) > 0.9
+
+
 def test_a_result_is_plain_numbers():
     Z, codes = noise(0, n_rows=60)
     assert json.loads(json.dumps(dataclasses.asdict(attack(Z, codes, families=["linear"]))))

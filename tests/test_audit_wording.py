@@ -64,6 +64,8 @@ def test_the_verdict_names_the_group_that_is_read_best_of_more_than_two():
     assert leak.verdict.answer == "does not hold"
     assert "reads c, of 3 groups the one it reads best, at AUC 0.9" in leak.verdict.sentence
     assert any(line.endswith(f": city: {leak.verdict.sentence}") for line in report.summary())
+    assert f"(AUC {by_group['c'].value:.3f} against " in report.headline  # on the scale of the limit
+    assert "; for c, the group it reads best)" in report.headline
 
 
 def test_two_groups_have_one_auc():

@@ -92,12 +92,21 @@ def test_a_fit_beyond_a_limit_is_ended_and_says_which(tiny, limits, failed):
 
 def test_a_peer_that_is_slow_on_a_sixteenth_of_the_rows_is_not_given_all(tiny, monkeypatch):
     folder, facts = tiny
+    given = []
+
+    def never_done(workload, contender, folder, facts, limits, limit=None, several=False):
+        given.append(limit or workload.n_rows)
+        return {"failed": "time", "error": f"not done after {limits.seconds:g} s"}
+
+    monkeypatch.setattr(peers, "measured", never_done)
     monkeypatch.setattr(peers, "TRIAL_FROM", 1)
-    limits = peers.Limits(0.0, 4.0, threads=1)
+    limits = peers.Limits(8.0, 4.0, threads=1)
     found = peers.run_one(TINY, BY_NAME["scikit-learn PCA"], folder / TINY.name, facts, limits)
-    assert found["error"] == "a sixteenth of the rows took over 0 s"
+    assert found["error"] == "a sixteenth of the rows took over 1 s"
+    assert given == [TINY.n_rows // 16]
     ours = peers.run_one(TINY, BY_NAME["fairstream exact"], folder / TINY.name, facts, limits)
-    assert ours["error"] == "not done after 0 s"  # no trial: all rows, for as long as they may take
+    assert ours["error"] == "not done after 8 s"  # no trial: all rows, for as long as they may take
+    assert given[1:] == [TINY.n_rows]
 
 
 def test_a_peer_that_cannot_be_imported_is_reported_with_its_error(tiny, monkeypatch):

@@ -26,8 +26,8 @@ from fairstream.data.groups import GroupColumn
 from fairstream.data.row_digest import RowDigest
 from fairstream.files.locking import folder_locked
 from fairstream.moments import sketch
-from fairstream.streaming import checkpoint
-from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming import checkpoint_folder
+from fairstream.streaming.checkpoint_folder import CheckpointFolder
 from fairstream.streaming.fit import fit_source
 from fairstream.streaming.signals import FitInterrupted, signals_held_back
 
@@ -276,6 +276,13 @@ def test_other_parameters_are_refused(tmp_path):
     folder = interrupted_folder(tmp_path)
     with pytest.raises(ValueError, match=r"n_components is 4, the checkpoint .* was written with 3"):
         fit_source(fit_worker.labelled_source(), checkpoint=folder, resume=True, n_components=4)
+
+
+def test_a_path_among_the_parameters_is_the_same_when_the_fit_is_resumed(tmp_path):
+    fitted(tmp_path, every=2_000, dither=0.3, dither_key=tmp_path / "key")
+    assert fitted(tmp_path, resume=True, dither=0.3, dither_key=tmp_path / "key").n_samples_seen_ == 3_000
+    with pytest.raises(ValueError, match=r"dither_key is .*other.* was written with"):
+        fitted(tmp_path, resume=True, dither=0.3, dither_key=tmp_path / "other")
 
 
 def test_other_data_are_refused(tmp_path):
@@ -615,14 +622,14 @@ def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, monkeypatch, 
 
 
 def test_a_generation_that_may_not_be_read_gives_way_to_the_one_before(tmp_path, monkeypatch):
-    whole, read = fitted(tmp_path, every=500), checkpoint.read_file
+    whole, read = fitted(tmp_path, every=500), checkpoint_folder.read_file
 
     def denied(path):
         if "3000" in path.name:
             raise PermissionError(13, "Permission denied", str(path))
         return read(path)
 
-    monkeypatch.setattr(checkpoint, "read_file", denied)
+    monkeypatch.setattr(checkpoint_folder, "read_file", denied)
     with pytest.warns(FairstreamWarning, match=r"Permission denied.*resuming from rows-000000000002500"):
         again = fitted(tmp_path, resume=True)
     assert_same_bits(again, whole)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.command import COMMANDS, answer, run
+from support.command import COMMANDS, answer, few_people_in_the_demo, run
 
 import fairstream
 from fairstream import load
@@ -331,10 +331,10 @@ def test_unfair_directions_per_attribute(folder, tmp_path):
 
 @pytest.mark.slow
 def test_demo_streams_saves_compares_and_audits(tmp_path, monkeypatch, few_families):
-    monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
+    few_people_in_the_demo(monkeypatch, 4_000)
     output = run("demo", "--folder", tmp_path / "demo").stdout
     model = load(tmp_path / "demo" / "model.safetensors")
-    assert model.n_rows == 32_561  # mean and covariance are those of all training rows
+    assert model.n_rows == 4_000  # mean and covariance are those of all training rows
     assert model.dither > 0
     assert "Chosen: 10 components, guard 1" in output
     assert (tmp_path / "demo" / "report.html").exists()

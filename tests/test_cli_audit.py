@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.command import run
 
@@ -173,8 +174,47 @@ def test_inspect_prints_the_digest_that_a_report_prints(folder, tmp_path):
         "--json", report, "--markdown", page,
     )  # fmt: skip
     told = json.loads(report.read_text())["models"][0]["digest"]
-    assert f"fair: model digest (SHA-256) | {told}" in page.read_text()
+    assert f"(model digest (SHA-256) {told})" in page.read_text().replace("\\", "")
     lines = run("inspect", folder / "fair.safetensors").stdout.splitlines()
     assert [line.split()[-1] for line in lines if line.startswith("model digest ")] == [told]
     other = json.loads(run("inspect", folder / "mean.safetensors", "--json").stdout)["model_digest"]
     assert other != told
+
+
+def test_categories_unknown_to_the_model_can_be_ignored(tmp_path):
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame(rng.normal(size=(400, 3)), columns=["a", "b", "c"])
+    people["job"], people["sex"] = rng.choice(["x", "y"], 400), rng.choice(["f", "m"], 400)
+    people.to_csv(tmp_path / "people.csv", index=False)
+    unseen = people.assign(a=people.a + 1).replace({"job": {"y": "z"}})
+    unseen.to_csv(tmp_path / "unseen.csv", index=False)
+    run(
+        "fit",
+        tmp_path / "people.csv",
+        "--sensitive",
+        "sex",
+        "-k",
+        2,
+        "-m",
+        0,
+        "-o",
+        tmp_path / "my.safetensors",
+    )
+    how = ["audit", tmp_path / "my.safetensors", tmp_path / "unseen.csv", "--sensitive", "sex", *BRIEF]
+    assert "--unseen ignore" in run(*how, code=1).output
+    assert "plain PCA" in run(*how, "--unseen", "ignore").stdout
+
+    run(
+        "fit",
+        tmp_path / "people.csv",
+        "--sensitive",
+        "sex",
+        "-k",
+        2,
+        "--standardize",
+        "-o",
+        tmp_path / "other.safetensors",
+    )
+    refused = run(*how, "--unseen", "ignore", "--against", tmp_path / "other.safetensors", code=1).output
+    assert "encoded or scaled otherwise: fit models to be compared on one encoding" in refused
+    assert "open_like" not in refused

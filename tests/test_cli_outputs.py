@@ -2,14 +2,16 @@
 
 import json
 import os
+import time
 import zipfile
 
 import click
 import numpy as np
 import pytest
-from support.command import COMMANDS, run
+from support.command import COMMANDS, few_people_in_the_demo, run
 
 from fairstream import FairStreamingPCA, load, open_source
+from fairstream.cli.progress import guard_announced
 from fairstream.cli.writing import InputInText, InputPath, OutputFolder, OutputPath, WritingCommand
 from fairstream.streaming.embed import embed_source, erase_source
 
@@ -180,8 +182,8 @@ def test_the_demo_writes_again_only_what_it_wrote(tmp_path, monkeypatch, few_fam
     pq = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
-    monkeypatch.setattr("fairstream.cli.demo.AUDITED_ROWS", 400)
     # What it writes is the claim, not how long it searches.
+    few_people_in_the_demo(monkeypatch, 2_000)
     monkeypatch.setattr("fairstream.cli.demo.SEARCHED", ({"constraint": "mean"},))
     monkeypatch.setattr("fairstream.cli.demo.DITHERS", (0.0, 0.4))
     pq.write_table(pa.table({"mine": [1]}), tmp_path / "adult.parquet")
@@ -247,3 +249,15 @@ def test_an_output_that_the_input_pattern_would_match_is_refused(tmp_path):
     with pytest.raises(ValueError, match="matches the input"):
         check_apart(tmp_path / "2.parquet", [tmp_path / "*.parquet"])
     check_apart(tmp_path / "2.csv", [tmp_path / "*.parquet"])  # the control
+
+
+def test_a_long_search_for_a_guard_is_announced_and_a_short_one_is_not():
+    told = []
+    with guard_announced(1.0, told.append, seconds=0.0):
+        deadline = time.monotonic() + 10
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert told[0].startswith("guard 1: components are searched for")
+    with guard_announced(1.0, told.append, seconds=60.0), guard_announced(0.0, told.append, seconds=0.0):
+        time.sleep(0.05)
+    assert len(told) == 1

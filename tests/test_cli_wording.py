@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import click
@@ -77,6 +78,7 @@ def test_no_message_of_the_library_becomes_one_with_an_option_that_the_command_l
         assert unknown_options(wording(text), name) <= {"--option"}, text
 
 
+@cache
 def messages():
     """All texts of errors and warnings in the library, with the values left out."""
     found = []

@@ -40,26 +40,26 @@ def people():
 # Mixed frames -------------------------------------------------------------------------------------------
 
 
-COLUMNS = {
-    "text": (["nurse", "baker"] * 50, "holds text \\('nurse'\\)"),
-    "dates": ([datetime.date(2020, 1, 1)] * 100, "holds .*2020, 1, 1"),
-    "lists": ([[1.0, 2.0]] * 100, "holds List"),
+COLUMNS = {  # values, what is said of them, and which of the ways out do not help
+    "text": (["nurse", "baker"] * 50, "holds text \\('nurse'\\)", ()),
+    "dates": ([datetime.date(2020, 1, 1)] * 100, "holds .*2020, 1, 1", ("open_source(frame)",)),
+    "lists": ([[1.0, 2.0]] * 100, "holds lists", ("TableVectorizer",)),
 }
+WAYS_OUT = ("open_source(frame)", "TableVectorizer", "sensitive_columns")
 
 
 @pytest.mark.parametrize("kind", FRAMES)
 @pytest.mark.parametrize("what", COLUMNS)
 @pytest.mark.parametrize("verb", ["fit", "partial_fit", "transform", "erase"])
 def test_a_column_that_is_no_number_is_named_with_the_way_out(kind, what, verb):
-    values, says = COLUMNS[what]
+    values, says, no_help = COLUMNS[what]
     numbers = {f"x{j}": np.random.default_rng(j).normal(size=100) for j in range(3)}
     estimator = FairStreamingPCA(1, constraint="none").fit(FRAMES[kind](numbers))
     frame = FRAMES[kind]({"x0": numbers["x0"], "job": values, "x2": numbers["x2"]})
-    says = "" if (kind, what) == ("pandas", "lists") else says
     with pytest.raises(ValueError, match="column 'job' of X .*" + says) as raised:
         getattr(estimator, verb)(frame)
-    for way_out in ("open_source(frame)", "TableVectorizer", "sensitive_columns"):
-        assert way_out in str(raised.value)
+    for way_out in WAYS_OUT:
+        assert (way_out in str(raised.value)) == (way_out not in no_help)
     assert estimator.n_samples_seen_ == 100
 
 

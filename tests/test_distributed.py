@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from sklearn.base import clone
 
 from fairstream import (
     FairImagePCA,
@@ -31,7 +32,7 @@ from fairstream.data import open_source
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import join_blocks
 from fairstream.linalg import principal_angles
-from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming.checkpoint_folder import CheckpointFolder
 from fairstream.streaming.embed import embed_source, open_like
 from fairstream.streaming.signals import FitInterrupted
 
@@ -42,8 +43,7 @@ dd = pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
 psutil = pytest.importorskip("psutil")  # comes with distributed
 
-from fairstream.streaming.clusters import fit_dask  # noqa: E402
-from fairstream.streaming.dask.partitioning import partition  # noqa: E402
+from fairstream.streaming.dask.partitioning import cut  # noqa: E402
 from fairstream.streaming.dask.reducing import FAN_IN, WINDOW, reduce_parts  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -85,6 +85,26 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 def single(rows) -> FairStreamingPCA:
     X, sex = rows
     return FairStreamingPCA(3).fit(X, sensitive_features={"sex": sex})
+
+
+def fit_dask(
+    estimator: Any,
+    X: Any,
+    sensitive_features: Any = None,
+    *,
+    client: Any,
+    partition_rows: int | None = None,
+    checkpoint: Any = None,
+    resume: bool = False,
+    progress: Any = None,
+    **options: Any,
+) -> Any:
+    """Open X, unless nothing is said about it, and fit an estimator that may have been fitted before."""
+    labels = {} if sensitive_features is None else {"sensitive_features": sensitive_features}
+    source = open_source(X, **labels, **options) if labels or options else X
+    keeping = {"partition_rows": partition_rows, "checkpoint": checkpoint, "resume": resume}
+    fitted = fit_source(source, clone(estimator), client=client, progress=progress, **keeping)
+    return estimator.adopt(fitted.learner_, solve=True)
 
 
 def assert_same_moments(fitted: FairStreamingPCA, expected: FairStreamingPCA) -> None:
@@ -170,7 +190,7 @@ def test_merges_are_in_order_and_of_bounded_fan_in(n_parts):
         widths.append(len(below))
         return [index for part in below for index in part]
 
-    parts = partition([open_source(np.eye(3))] * n_parts, None, None, {}).parts
+    parts = cut([open_source(np.eye(3))] * n_parts).parts
     merged = [*reduce_parts(AtOnce(), parts, lambda part, index, inputs: [index], merge)]
     assert [index for _, window in merged for index in window] == [*range(n_parts)]
     assert max(widths, default=1) <= FAN_IN
@@ -263,6 +283,13 @@ def test_a_list_of_paths_is_fitted_with_a_client(tmp_path, rows, single, one_thr
     np.save(tmp_path / "x.npy", rows[0])
     plain = fit_source([tmp_path / "x.npy"], n_components=3, client=one_thread, constraint="none")
     np.testing.assert_allclose(plain.mean_, single.mean_)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_workers_take_the_sensitive_columns_of_the_estimator(several, tmp_path, rows, single, one_thread):
+    paths, names, _ = (write_two_parquets if several else write_parquet)(tmp_path, *rows)
+    pca = FairStreamingPCA(3, sensitive_columns=names)
+    assert_same_moments(fit_source(paths, pca, client=one_thread), single)
 
 
 def test_opening_a_dask_collection_computes_nothing():
@@ -368,7 +395,7 @@ WRITERS = [
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_files_are_read_by_the_workers(write, tmp_path, rows, single, one_thread):
     path, sensitive_features, options = write(tmp_path, *rows)
-    data = partition(path, sensitive_features, 170, options)
+    data = cut([open_source(path, sensitive_features=sensitive_features, **options)], 170)
     fitted = fit_dask(
         FairStreamingPCA(3), path, sensitive_features, client=one_thread, partition_rows=170, **options
     )
@@ -422,10 +449,10 @@ def test_open_sources_are_cut_where_they_can_be(rows, single, one_thread):
     ]
     assert_same_moments(fit_dask(FairStreamingPCA(3), sources, client=one_thread), single)
     whole = open_source(X, sensitive_features={"sex": sex})
-    assert len(partition(whole, None, 99, {}).parts) == 21
+    assert len(cut([whole], 99).parts) == 21
     assert_same_moments(fit_dask(FairStreamingPCA(3), whole, client=one_thread, partition_rows=99), single)
     one_way = open_source([(X[:900], {"sex": sex[:900]}), (X[900:], {"sex": sex[900:]})])
-    assert len(partition(one_way, None, 99, {}).parts) == 1
+    assert len(cut([one_way], 99).parts) == 1
     assert_same_moments(fit_dask(FairStreamingPCA(3), one_way, client=one_thread), single)
 
 
@@ -673,7 +700,7 @@ def test_weights_of_a_dask_collection_count(kind, rows, weights, weighted, one_t
         FairStreamingPCA(3),
         data,
         labels,
-        sample_weight=given,
+        weights=given,
         client=one_thread,
         progress=lambda done, total: seen.append(done),
     )
@@ -698,7 +725,7 @@ def test_weights_of_a_dask_collection_count(kind, rows, weights, weighted, one_t
 def test_weights_that_do_not_fit_are_refused(blocks, choices, message, one_thread):
     tasks = [dask.delayed((EYE, SEX)) for _ in blocks]
     with pytest.raises(ValueError, match=message):
-        fit_dask(FairStreamingPCA(2, **choices), tasks, sample_weight=blocks, client=one_thread)
+        fit_dask(FairStreamingPCA(2, **choices), tasks, weights=blocks, client=one_thread)
 
 
 # Deaths -----------------------------------------------------------------------------------------------------
@@ -913,7 +940,7 @@ def test_an_occupied_folder_is_refused_before_data_is_read(tmp_path, rows, one_t
     np.save(tmp_path / "x.npy", X)
     fit_dask(FairStreamingPCA(3), tmp_path / "x.npy", {"sex": sex}, **options)
     with pytest.raises(ValueError, match="already holds a fit"):
-        fit_dask(FairStreamingPCA(3), tmp_path / "not there.csv", "sex", **options)
+        fit_source(tmp_path / "not there.csv", FairStreamingPCA(3), **options)
 
 
 def test_a_signal_during_the_last_checkpoint_is_not_lost(tmp_path, rows, one_thread, monkeypatch):
@@ -962,17 +989,16 @@ REFUSED = {
         [dask.delayed(pd.DataFrame(EYE, columns=[*"abcdefgh"])[[*names]]) for names in ("abcdh", "abch")],
         "partition 1 .*'d'",
     ),
-    "array in memory": (EYE, "X is a ndarray.*estimator.fit"),
+    "array in memory": (EYE, "source is a ndarray.*without a client"),
     "generator": (open_source((EYE, SEX) for _ in range(2)), "sent to a worker: a generator cannot be"),
     "mixed list": ([dask.delayed(EYE), EYE], "list with a ndarray"),
-    "labels of paths": (["a.npy", "b.npy"], "labels beside several paths"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_does_not_fit_is_refused_by_name_and_changes_nothing(case, one_thread):
     X, message = REFUSED[case]
-    sensitive_features = {"missing column": "h", "labels of paths": np.zeros(8)}.get(case)
+    sensitive_features = "h" if case == "missing column" else None
     pca = FairStreamingPCA(2, constraint="mean").fit(EYE, sensitive_features=SEX)
     before = pca.components_.copy()
     with pytest.raises(ValueError, match=message):
@@ -1022,7 +1048,8 @@ def test_a_worker_holds_a_block_and_not_its_partition(tmp_path):
     np.save(tmp_path / "x.npy", X)
 
     def peak_once(n_rows: int, block_size: int) -> int:
-        (part, *_) = partition(tmp_path / "x.npy", [63], n_rows, {"block_size": block_size}).parts
+        source = open_source(tmp_path / "x.npy", sensitive_features=[63], block_size=block_size)
+        (part, *_) = cut([source], n_rows).parts
         schema = _look(part, 0, None, ())
         tracemalloc.start()
         _summarise(part, 0, schema, FairStreamingPCA(2, solver="sketch", rank=8), ())
@@ -1123,7 +1150,7 @@ def test_dask_labels_with_other_divisions_are_refused_before_anything_is_read(in
     other = sex.repartition(divisions=(X.divisions[0], "00600", *X.divisions[2:]))
     for labels, name in ((other, "sensitive_features"), ({"sex": other}, r"sensitive_features\['sex'\]")):
         with pytest.raises(ValueError, match=rf"partition 1 begins at '00600' of the index of {name}"):
-            partition(X, labels, None, {})
+            open_source(X, sensitive_features=labels)
     mended = other.repartition(divisions=X.divisions)  # the way out
     assert_same_moments(fit_dask(FairStreamingPCA(3), X, mended, client=one_thread), single)
 

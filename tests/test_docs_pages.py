@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="docs/ is not part of this copy")
+DOORS = ("start", "howto", "understand", "regulator", "reference")  # and evidence
 SHELL = re.compile(r"^```(?P<language>sh|python)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -32,11 +33,10 @@ def choosing(monkeypatch):
 
 @pytest.fixture
 def user_tasks(monkeypatch):
-    pytest.importorskip("sphinx", reason="the site is built with Sphinx: pip install 'fairstream[docs]'")
     monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
-    import user_tasks
+    import tested_tasks
 
-    return user_tasks
+    return tested_tasks
 
 
 # The chart, its table and the picture ---------------------------------------------------------------
@@ -123,6 +123,17 @@ def test_every_public_name_is_in_the_reference():
 
     listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "reference" / "api.md").read_text(), re.MULTILINE))
     assert {name for name in fairstream.__all__ if name[0] != "_"} <= listed
+
+
+def asks_for_benchmarks(text):
+    """Whether a page tells its reader to run what only a copy of the source has."""
+    return bool(re.search(r"python (benchmarks|paper)/|make (bench|hiding|false-alarms|paper)", text))
+
+
+def test_only_evidence_asks_its_reader_to_run_benchmarks():
+    assert asks_for_benchmarks((DOCS / "evidence" / "index.md").read_text())
+    doors = [DOCS / "index.md", *(page for door in DOORS for page in (DOCS / door).glob("*.md"))]
+    assert not [page.name for page in doors if asks_for_benchmarks(page.read_text())]
 
 
 def test_the_regulators_pages_have_no_formulas():

@@ -11,7 +11,8 @@ from fairstream.linalg import gathering
 from fairstream.moments import cells
 from fairstream.moments.cells import plan_cells
 
-FEW, MANY = 40, gathering.SEVERAL_SCATTERS + 10  # features: threads share the rows, and the products' columns
+FEW, MANY = 40, gathering.SEVERAL_SCATTERS + 10  # features: two libraries multiply
+SHARED = [(FEW, "rows"), (MANY, "rows"), (MANY, "features")]  # and what threads share
 
 
 def labels(rng: np.random.Generator, n: int) -> dict[str, list[str | None]]:
@@ -58,10 +59,28 @@ def assert_every_slot_is_that_of_its_rows(moments, X, groups, weights, tolerance
             assert moments.count(attribute, label) == pytest.approx(scale[rows].sum(), rel=1e-12)
 
 
+def share(monkeypatch, what: str) -> list[str]:
+    """Let threads share rows or features; return a list of what they do share."""
+    seen = []
+    monkeypatch.setattr(gathering, "_TOGETHER", 2**30 if what == "rows" else 1)
+    for way in ("rows", "features"):
+        keep = getattr(gathering.GatheredRows, f"_by_{way}")
+        spied = lambda self, cells, way=way, keep=keep: seen.append(way) or keep(self, cells)  # noqa: E731
+        monkeypatch.setattr(gathering.GatheredRows, f"_by_{way}", spied)
+    return seen
+
+
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("d", [FEW, MANY])
-@pytest.mark.parametrize("kind", ["float64", "float32", "Fortran", "strided", "uint8", "far", "sparse"])
-def test_every_slot_is_the_scatter_of_its_own_rows(monkeypatch, kind, d, weighted):
+@pytest.mark.parametrize(
+    ("kind", "d", "shared"),
+    [
+        (kind, *sharing)
+        for kind in ("float64", "float32", "Fortran", "strided", "uint8", "far", "sparse")
+        for sharing in (SHARED if kind != "sparse" else SHARED[:2])
+    ],
+)
+def test_every_slot_is_the_scatter_of_its_own_rows(monkeypatch, kind, d, shared, weighted):
+    seen = share(monkeypatch, shared)
     monkeypatch.setattr(gathering, "_LEAST_ROWS", 100)
     monkeypatch.setattr(gathering, "_PIECE_BYTES", 1)
     rng = np.random.default_rng(0)
@@ -78,6 +97,7 @@ def test_every_slot_is_the_scatter_of_its_own_rows(monkeypatch, kind, d, weighte
     assert_every_slot_is_that_of_its_rows(moments, X, groups, weights, tolerance)
     core = moments._scatter.cores
     np.testing.assert_allclose(core, core.transpose(0, 2, 1), rtol=0, atol=1e-9 * np.abs(core).max())
+    assert {*seen} == (set() if kind == "sparse" else {shared})
 
 
 def test_a_slot_that_misses_its_rows_is_seen():
@@ -90,8 +110,9 @@ def test_a_slot_that_misses_its_rows_is_seen():
         assert_every_slot_is_that_of_its_rows(moments, X, groups, None, 1e-12)
 
 
-@pytest.mark.parametrize("d", [FEW, MANY])
-def test_two_threads_find_the_same(monkeypatch, d):
+@pytest.mark.parametrize(("d", "what"), SHARED)
+def test_two_threads_find_the_same(monkeypatch, d, what):
+    share(monkeypatch, what)
     rng = np.random.default_rng(0)
     X, groups = rows_of("float64", rng, 3_000, d), labels(rng, 3_000)
     alone = GroupMoments(d).update(X, groups)

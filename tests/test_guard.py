@@ -6,7 +6,12 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from fairstream import GroupMoments, solve
-from fairstream.subspace.guard import GuardedAttribute, RandomFeatureAdversary, guarded_components
+from fairstream.subspace.guard import (
+    GuardedAttribute,
+    RandomFeatureAdversary,
+    guard_told,
+    guarded_components,
+)
 
 N, D, K = 6_000, 8, 3
 SHAPES = {"steps": 80, "rows": 1_500}
@@ -132,12 +137,47 @@ def test_the_gradient_is_that_of_the_score(products):
     assert numeric == pytest.approx((gradient * step).sum(axis=(1, 2)), rel=0.25)
 
 
-def test_progress_is_reported_and_convergence_is_told():
+class Linear:
+    """An adversary that reads means only: least squares on the scores themselves."""
+
+    def draw(self, k, n_rows, rng):
+        pass
+
+    def score(self, Z_fit, T_fit, Z, T):
+        slopes = np.linalg.lstsq(Z_fit - Z_fit.mean(axis=0), T_fit - T_fit.mean(axis=0), rcond=None)[0]
+        residual = T - (Z - Z.mean(axis=0)) @ slopes
+        total = (T**2).sum(axis=0)
+        return 1 - (residual**2).sum(axis=0) / total, 2 * np.einsum("nc,kc->cnk", residual / total, slopes)
+
+
+def test_another_adversary_can_be_given():
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 2_000)
+    X = rng.normal(size=(2_000, 5)) * [3, 2, 1, 1, 1]
+    X[:, 0] += 4 * group  # a gap of means, which the linear adversary reads
+    X[:, 1] *= np.where(group, 2, 0.3)  # a gap of spreads, which it does not
+    moments = GroupMoments(5, sample=1_000).update(X, group)
+    asked = {"n_components": 1, "constraint": "none", "guard": 2.0}
+    fairest, linear = (abs(solve(moments, **asked, adversary=a).components[0]) for a in (None, Linear()))
+    assert linear[0] < 0.2
+    assert linear[1] > 0.9
+    assert fairest[1] < 0.5
+    with pytest.raises(ValueError, match="adversary needs a guard"):
+        solve(moments, 1, adversary=Linear())
+
+
+def test_progress_of_the_search_is_told():
     X, group = hidden_shape()
-    seen = []
-    found = guarded(X, group, steps=120, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(step, 120) for step in range(1, 121)]
-    assert found.converged
+    told = []
+    with guard_told(lambda done, of: told.append((done, of))):
+        guarded(X, group, steps=5)
+    guarded(X, group, steps=5)  # to nobody
+    assert told == [(step, 5) for step in range(1, 6)]
+
+
+def test_convergence_is_told():
+    X, group = hidden_shape()
+    assert guarded(X, group, steps=120).converged
     assert not guarded(X, group, steps=4).converged
 
 
@@ -225,3 +265,21 @@ def test_a_target_of_one_value_is_refused_by_the_name_of_keep_target():
     moments.update(X, {"sex": labels, "all": np.arange(len(X)) % 2}, target=other)
     with pytest.raises(ValueError, match="has nothing to keep"):
         solve(moments, 2, constraint="none", guard=1.0, keep_target=0.5)
+
+
+def test_groups_are_drawn_as_the_data_has_them_beside_a_small_group(monkeypatch):
+    rng = np.random.default_rng(0)
+    sex, race = rng.integers(0, 2, 20_000), (rng.random(20_000) < 0.05).astype(int)
+    moments = GroupMoments(3, sample=1_000).update(rng.normal(size=(20_000, 3)), {"sex": sex, "race": race})
+    drawn = {}
+
+    def note(X, attributes, *others, **options):
+        drawn.update({attribute.name: attribute.rows for attribute in attributes})
+        raise InterruptedError
+
+    monkeypatch.setattr("fairstream.subspace.guard.guarded_components", note)
+    with pytest.raises(InterruptedError):
+        solve(moments, 2, constraint="none", guard=1.0)
+    held = moments.sample.rows().codes["race"]
+    assert [len(rows) for rows in drawn["sex"]] == [1_000, 1_000]
+    assert (held[drawn["sex"][0]] == 1).mean() < 0.07

@@ -1,5 +1,7 @@
 """The estimator with a screen, a guard and dither: fitted, solved again, saved, and used without groups."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -147,11 +149,12 @@ def test_dither_without_a_key_says_where_it_comes_from(shapes, monkeypatch):
     assert pca.transform(X).shape == (N, 2)
 
 
-def test_no_file_holds_the_key(shapes, tmp_path, monkeypatch):
+@pytest.mark.parametrize("as_given", [str, Path])
+def test_no_file_holds_the_key(shapes, tmp_path, as_given):
     X, group = shapes
     (tmp_path / "key").write_bytes(KEY)
-    pca = FairStreamingPCA(2, dither=0.3, dither_key=str(tmp_path / "key")).fit(X, sensitive_features=group)
-    pca.save(tmp_path / "estimator")
+    pca = FairStreamingPCA(2, dither=0.3, dither_key=as_given(tmp_path / "key"))
+    pca.fit(X, sensitive_features=group).save(tmp_path / "estimator")
     pca.subspace_.save(tmp_path / "model")
     for name in ("estimator", "model"):
         assert KEY not in (tmp_path / name).read_bytes()

@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fairstream import FairEraser, FairImagePCA, FairStreamingPCA, open_like
-from fairstream.data.given import Given
+from fairstream import FairEraser, FairImagePCA, FairStreamingPCA, open_like, open_source
+from fairstream.data.kinds import Given
 from fairstream.data.tensors import TensorRows, is_tensor
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
@@ -244,6 +244,20 @@ def test_floats_that_numpy_can_see_are_not_copied(people, torch):
     assert isinstance(seen, np.ndarray)
     assert seen.ctypes.data == tensor.data_ptr()
     assert isinstance(Given(tensor.to(torch.bfloat16)).rows, TensorRows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_sources_of_tensors_are_read_whatever_their_type(people, torch, dtype):
+    X, sex = people
+    tensor = torch.tensor(X, dtype=getattr(torch, dtype), requires_grad=True)
+    rows, labels = tensor.detach().float().numpy(), torch.tensor([label == "m" for label in sex])
+    batches = [(tensor[:50], labels[:50]), (tensor[50:], labels[50:])]
+    for data in (tensor, batches):
+        named = {"sensitive_features": {"sex": sex} if data is tensor else ["sex"]}
+        source = open_source(data, block_size=70, **named)
+        np.testing.assert_array_equal(np.vstack([block.X for block in source]), rows)
+    (part,) = open_source(tensor, block_size=70).part(3, 40)
+    np.testing.assert_array_equal(part.X, rows[3:40])
 
 
 def test_complex_tensors_and_wrong_widths_are_refused(people, torch):

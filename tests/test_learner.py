@@ -21,7 +21,9 @@ from fairstream.cli.describe import inspect_file
 from fairstream.data.groups import encode_groups
 from fairstream.data.schema import Schema
 from fairstream.estimators.channels import ChannelLearner
-from fairstream.estimators.learner import Learner, MomentsLearner, PowerLearner
+from fairstream.estimators.learner import Learner
+from fairstream.estimators.moments_learner import MomentsLearner
+from fairstream.estimators.power_learner import PowerLearner
 from fairstream.subspace.choices import Choices, choice_names
 from fairstream.subspace.model import FairSubspace
 

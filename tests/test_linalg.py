@@ -5,6 +5,7 @@ import scipy.sparse as sp
 from fairstream.linalg import (
     eigh,
     fix_signs,
+    gemm,
     orthonormalise,
     orthonormalise_in_place,
     orthonormalise_outside,
@@ -185,3 +186,23 @@ def test_columns_without_entries_give_the_same_products_whether_or_not_they_are_
         np.testing.assert_allclose(rows.combine(T), T @ dense, atol=1e-12)
         np.testing.assert_allclose(rows.row_squares(), (dense**2).sum(axis=1), atol=1e-12)
         np.testing.assert_allclose(rows.scatter(np.arange(40)), dense.T @ dense, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("order", "CF")
+def test_thin_products_in_strips_are_the_products(rng, monkeypatch, dtype, order):
+    A, B = (np.asarray(rng.normal(size=(1000, w)), dtype=dtype, order=order)[:-3] for w in (7, 5))
+    T, out = rng.normal(size=(4, 7)).astype(dtype), np.full((4, 1000), np.nan, dtype=dtype)[:, :-3]
+    monkeypatch.setattr(gemm, "_SHORTEST_STRIP", 2)
+    found = []
+    for multiplications in (35, 35 * 1000, 35 * 60):  # none, and one that leaves a shorter strip at the end
+        monkeypatch.setattr(gemm, "_SMALL", multiplications)
+        gemm.flat_product(T, A.T, out)
+        found.append((gemm.tall_product(A, B), out.copy()))
+    close = {"rtol": 1e-4 if dtype == np.float32 else 1e-12, "atol": 1e-4 if dtype == np.float32 else 1e-12}
+    for plain, whole, strips in zip(*found, strict=True):
+        np.testing.assert_array_equal(plain, whole)
+        np.testing.assert_allclose(plain, strips, **close)
+    assert (found[0][0] != found[2][0]).any()  # summed in another order: there were strips
+    np.testing.assert_allclose(found[0][0], A.T @ B, **close)
+    np.testing.assert_allclose(found[0][1], T @ A.T, **close)

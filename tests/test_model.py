@@ -2,10 +2,11 @@ import copy
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from fairstream import FairStreamingPCA, GroupMoments, solve
+from fairstream import FairStreamingPCA, GroupMoments, fit_source, open_source, solve
 from fairstream.subspace.channels import ChannelSubspaces
 
 
@@ -56,7 +57,7 @@ def test_dtype_is_kept(fitted):
 def test_large_input_goes_through_slice_by_slice(fitted, monkeypatch):
     X, _, subspace = fitted
     whole = subspace.embed(X)
-    monkeypatch.setattr("fairstream.subspace.model._SLICE_BYTES", 8 * 7 * 11)
+    monkeypatch.setattr("fairstream.subspace.rows._SLICE_BYTES", 8 * 7 * 11)
     assert np.allclose(subspace.embed(X), whole)
 
 
@@ -206,3 +207,17 @@ def test_merging_with_something_else_says_so(fitted):
     for other in (5, None, np.eye(7)):
         with pytest.raises(TypeError, match=f"other is a {type(other).__name__}: merge takes another GroupM"):
             moments.merge(other)
+
+
+def test_a_frame_that_lacks_columns_is_told_which():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["age", "hours", "pay"]).assign(
+        job=["x", "y"] * 30
+    )
+    source = open_source(frame.assign(sex=[0, 1] * 30), sensitive_features=["sex"])
+    model = fit_source(source, FairStreamingPCA(2, constraint="mean")).subspace_
+    with pytest.raises(ValueError, match="the model needs columns 'hours', 'job', which X does not have"):
+        model.embed(frame[["age", "pay"]])
+    named = FairStreamingPCA(1).fit(frame[["age", "hours", "pay"]], sensitive_features=[0, 1] * 30).subspace_
+    with pytest.raises(ValueError, match="the model needs column 'hours', which X does not have"):
+        named.embed(frame[["age", "pay"]])

@@ -28,7 +28,7 @@ from fairstream.linalg import (
 from fairstream.linalg.bases import _gram_factor, rank_revealing_basis
 from fairstream.linalg.products import DenseRows, slice_rows, stands_near
 from fairstream.moments import GroupMoments
-from fairstream.power import FairPowerMethod, step
+from fairstream.power import FairPowerMethod
 from fairstream.power import method as power_method
 from fairstream.power.step import _add_scaled
 from fairstream.subspace.components import solve
@@ -296,21 +296,6 @@ def test_a_block_that_comes_at_once_sums_gaps_and_one_in_pieces_sums_both_sides(
         method.update(X[start : start + cut], a[start : start + cut])
     assert method.steps_done == (3, 0)
     assert set(seen) == columns
-
-
-@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
-@pytest.mark.parametrize("k", [1, 3, 4, 5])
-def test_columns_of_zeros_beside_few_columns_change_nothing(monkeypatch, k):
-    X, a = sample(900)
-    found = []
-    for at_a_time in (step.COLUMNS_AT_A_TIME, 1):
-        monkeypatch.setattr(step, "COLUMNS_AT_A_TIME", at_a_time)
-        found.append(FairPowerMethod(D, k, n_unfair=3, step_rows=200, power_steps=2, random_state=0))
-        found[-1].update(X, a)
-    padded, plain = found
-    np.testing.assert_allclose(padded.components, plain.components, atol=1e-9)
-    np.testing.assert_allclose(padded.mean, plain.mean, atol=1e-12)
-    np.testing.assert_allclose(padded.explained_variance, plain.explained_variance, rtol=1e-9)
 
 
 # Cuts, forms of rows, precision -----------------------------------------------------------------------

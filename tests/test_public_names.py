@@ -9,6 +9,7 @@ import pytest
 import fairstream
 
 PUBLIC = {
+    "Adversary",
     "Block",
     "BlockSource",
     "ChannelSubspaces",
@@ -25,6 +26,7 @@ PUBLIC = {
     "GroupColumn",
     "GroupMoments",
     "NotEnoughGroupsError",
+    "RandomFeatureAdversary",
     "Schema",
     "__version__",
     "audit",

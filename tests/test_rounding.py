@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fairstream.auditing.measure import rounding
 from fairstream.auditing.measure.rounding import FEW, reordered_share, rounding_leak, tiny_coefficients
 
 
@@ -62,3 +63,13 @@ def test_a_feature_with_one_real_coefficient_is_not_named():
     assert tiny_coefficients([[1.0, 1e-16], [1.0, 0.5]]) == ()
     with pytest.raises(ValueError, match="feature_names has 1 names"):
         tiny_coefficients([[1.0, 0.0]], ["a"])
+
+
+def test_a_rare_group_is_known_to_a_forest_that_has_only_some_of_the_rows(monkeypatch):
+    monkeypatch.setattr(rounding, "MOST_ROWS", 100)
+    codes = np.repeat([0, 1, 2], [10, 1_500, 1_500])
+    X = np.eye(3)[codes]
+    Z = X @ np.array([[1.0], [1.0 + 1e-13], [1.0 + 2e-13]]) + np.arange(3_000 + 10)[:, None] % 7
+    found = rounding_leak(Z, codes, fit=(Z, codes))
+    assert found.leaks
+    assert found.before.low > 0.9

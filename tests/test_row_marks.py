@@ -107,8 +107,10 @@ def test_marks_that_cannot_be_some_are_refused(tmp_path):
 def test_rows_of_the_fit_are_flagged_with_their_share_and_refused_if_asked():
     X, sex = rows(4_000, 0)
     model = FairStreamingPCA(2).fit(X[:3_000], sensitive_features={"sex": sex["sex"][:3_000]})
-    seen = audit(model, X[:1_000], {"sex": sex["sex"][:1_000]}, **QUICK)
+    seen = audit([model, model, model], X[:1_000], {"sex": sex["sex"][:1_000]}, **QUICK)
     assert seen.models[0].seen_share.value == 1.0
+    assert len(seen.warnings) == 1, "what is true of all models is said once"
+    assert "rows that all 3 models were fitted on" in seen.warnings[0]
     assert seen.warnings[0].startswith(
         "About 100% of the audited rows are equal in all features to rows that"
     )

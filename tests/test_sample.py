@@ -88,6 +88,20 @@ def test_a_sample_is_fair_to_its_group():
     assert np.abs(error).max() < 4
 
 
+def test_the_own_rows_of_a_group_are_fair_to_it_beside_an_attribute_of_small_groups():
+    rng = np.random.default_rng(0)
+    sex, race = rng.integers(0, 2, 20_000), (rng.random(20_000) < 0.05).astype(int)
+    groups = encode_groups({"sex": sex, "race": race}, 20_000)
+    sample = RowSample(1_000).update(rng.normal(size=(20_000, 3)), groups)
+    half = np.arange(len(sample)) % 2 == 0
+    for held, n_rows in ((sample.rows(), 1_000), (sample.kept(half).rows(), 500)):
+        women = held.codes["sex"] == 0
+        own = women & held.own["sex"]
+        assert own.sum() == pytest.approx(n_rows, rel=0.1)
+        assert (held.codes["race"][own] == 1).mean() < 0.07
+        assert (held.codes["race"][women] == 1).mean() > 0.2  # the control: all of a small race are held
+
+
 def test_fingerprints_tell_rows_apart_and_ignore_how_they_are_stored():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, size=(2_000, 40)).astype(float)
@@ -108,6 +122,8 @@ def test_a_size_that_is_no_number_of_rows_is_refused(size):
 def test_samples_of_another_size_do_not_merge():
     with pytest.raises(ValueError, match="only samples of one size and key merge"):
         RowSample(3).merge(RowSample(4))
+    with pytest.raises(ValueError, match="only samples of one size and key merge"):
+        GroupMoments(2, sample=3).merge(GroupMoments(2, sample=4).update(np.eye(2)))  # the first is empty
 
 
 # In a summary ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from support.command import run
 from fairstream import load
 from fairstream.data import open_source
 from fairstream.data.blocks import SourceAround
-from fairstream.streaming.checkpoint import CheckpointFolder
+from fairstream.streaming.checkpoint_folder import CheckpointFolder
 from fairstream.streaming.fit import fit_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:the guard has not converged")

@@ -149,6 +149,27 @@ def test_no_rows_are_an_empty_file_of_every_format(tmp_path):
         assert read(tmp_path / f"Z{suffix}").shape == (0, 2)
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_blocks_without_rows_leave_no_trace(tmp_path, suffix):
+    if suffix == ".zarr":
+        pytest.importorskip("zarr")
+    rows = np.arange(12.0).reshape(6, 2)
+    with open_sink(tmp_path / f"Z{suffix}", ["a", "b"]) as write:
+        for part in (rows[:0], rows[:4], rows[4:4], rows[4:]):
+            write(part)
+    np.testing.assert_array_equal(read(tmp_path / f"Z{suffix}"), rows)
+
+
+def test_all_blocks_have_the_noise_of_the_key_that_was_read_first(frame, model, tmp_path):
+    key, path = tmp_path / "key", tmp_path / "Z.npy"
+    key.write_bytes(b"sixteen bytes or more")
+    options = {"dither": 0.3, "key": key}
+    expected = model.embed(frame[[*"abcd"]].to_numpy(), **options)
+    source = open_like(model, frame, block_size=64)
+    embed_source(model, source, path, progress=lambda *_: key.write_bytes(b"another key, as long"), **options)
+    np.testing.assert_array_equal(np.load(path), expected)
+
+
 # On the command line --------------------------------------------------------------------------------
 
 

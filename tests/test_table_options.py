@@ -379,3 +379,14 @@ def test_scaled_numbers_of_a_frame_are_scaled_as_in_the_fit():
     np.testing.assert_allclose(model.embed(frame), model.embed(rows_of(open_like(model, frame))))
     plain = fit_source(open_source(frame, sensitive_features=sex), n_components=1).subspace_
     np.testing.assert_allclose(plain.embed(frame.assign(d="x")), plain.embed(frame.to_numpy()))
+
+
+def test_columns_that_hold_the_same_mark_of_a_missing_value_are_warned_of_once():
+    table = pd.DataFrame({name: ["x", "y", "?"] * n for name, n in (("job", 2), ("town", 2))})
+    table["state"] = ["x", "N/A"] * 3
+    with pytest.warns(FairstreamWarning, match="taken for a category") as told:
+        list(open_source(table))
+    assert [str(one.message).split(": if")[0] for one in told] == [
+        "2 columns hold '?', taken for a category: 'job' (2 rows), 'town' (2 rows)",
+        "column 'state' holds 'N/A' in 3 rows, taken for a category",
+    ]

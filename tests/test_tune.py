@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
@@ -131,7 +132,7 @@ def test_what_helps_to_choose_a_limit_is_said_first():
 
 def test_progress_shows_the_target_and_what_all_families_found(tuned):
     found, lines = tuned
-    judged = [line for line in lines if line.startswith("setting ")]
+    judged = [line for line in lines if line.startswith("setting ") and "skipped" not in line]
     assert all(re.search(rf"keeps \d+% of plain PCA's variance, {READ}$", line) for line in judged)
     told = [line for line in lines if line.startswith("all families: ")]
     assert told[-1] == f"all families: {found.chosen.in_words()}: AUC {found.chosen.leak:.3f}"
@@ -324,3 +325,52 @@ def test_less_dither_than_a_guard_reckons_with_is_judged_without_a_warning():
         Judge(division, confidence=0.95, seed=0).judged(guarded, 0.0)
     with pytest.warns(FairstreamWarning, match="adds no noise"):  # the control: a user is told
         guarded.embed(X, dither=0.0)
+
+
+def test_a_table_that_cannot_be_read_as_it_is_names_the_column_and_a_way(tmp_path):
+    X, group, _ = people(600)
+    frame = pd.DataFrame(X, columns=[*"abcdefgh"]).assign(job=["x", "y"] * 300)
+    with pytest.raises(ValueError, match=r"'job' of X holds text .* let open_source\(frame\)"):
+        tune(frame, group, limit=0.7)
+    dated = frame.assign(when="2020-01-01", sex=group)
+    dated.to_csv(tmp_path / "people.csv", index=False)
+    with pytest.raises(ValueError, match="'when'") as refused:
+        tune(tmp_path / "people.csv", "sex", limit=0.7)
+    assert "instead of the path, pass open_source(" in refused.value.__notes__[0]
+    assert "exclude=[...])" in refused.value.__notes__[0]
+
+
+def test_a_choice_that_is_none_and_a_target_that_is_lost_are_said_last(tuned):
+    found, _ = tuned
+    assert not [line for line in found.summary() if line.startswith(("No candidate", "The target is all"))]
+    worst = tuple(
+        replace(one, leak_bound=0.9, target=0.518) if one.chosen else one for one in found.candidates
+    )
+    lost = replace(found, candidates=worst, plain_target=0.677)
+    assert lost.holds  # the verdict alone looks like a success
+    none, useless = lost.summary()[-2:]
+    assert none.startswith("No candidate stayed below the limit of 0.75")
+    assert "no better than by chance, at AUC 0.518 against 0.677" in useless
+    assert 0.5 < found.plain_target < 1
+
+
+def test_of_more_than_two_groups_the_one_read_best_is_named_from_the_first_line():
+    X, group, _ = people(900)
+    race = np.where(group == 1, "b", np.where(np.arange(900) % 2, "a", "c"))
+    how = {"limit": 0.9, "searched": [{"constraint": "mean"}], "dithers": (0.8,), "n_components": 3}
+    lines = []
+    found = tune(X, {"race": race}, attack="standard", announce=lines.append, **how)
+    assert "a forest and boosted trees read race=b best, at AUC 0." in lines[0]  # it differs
+    assert lines[1].startswith("the limit is for every group: for plain PCA the largest upper bound is ")
+    assert found.chosen.best_read.startswith("race=")
+
+
+def test_every_setting_has_a_line_and_the_time_left_is_told():
+    X, group, y = people(1_500)
+    searched = [{"constraint": "none", "guard": 1.0}, {"constraint": "none"}, {"constraint": "none"}]
+    lines = announced(X, {"sex": group}, y, limit=0.999, searched=searched, dithers=(0.0,))
+    assert "searching components for setting 1 of 3: guard 1" in lines
+    told = [line for line in lines if line.startswith("setting ")]
+    assert [line[: len("setting 1 of 3: ")] for line in told] == [f"setting {j} of 3: " for j in (1, 2, 3)]
+    assert re.search(r"skipped: without dither it would keep \d+% .*, no more than the best so far", told[-1])
+    assert any(re.search(r"took \d+ s: the others take about \d+ s at most", line) for line in lines)

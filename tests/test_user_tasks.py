@@ -330,6 +330,20 @@ def test_a_table_with_text_and_missing_values():
     assert "job=nurse" in pca.feature_names_in_
 
 
+def test_embeddings_in_a_column_of_a_table(people):
+    vectors = people[NUMBERS].to_numpy()
+    # begin embeddings in a column
+    import pandas as pd
+
+    from fairstream import fit_source, open_source
+
+    texts = pd.DataFrame({"vector": list(vectors), "sex": people["sex"]})
+    texts.to_parquet("texts.parquet")
+    model = fit_source(open_source("texts.parquet", sensitive_features=["sex"]), n_components=4)
+    # end
+    assert model.n_features_in_ == 10
+
+
 def test_blocks_that_arrive_one_by_one(people):
     blocks = [people[start : start + 100] for start in range(0, 600, 100)]
     # begin blocks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ from fairstream.auditing.measure.verdict import verdict
 from fairstream.auditing.report import AttackCurve, Estimate
 
 
+@functools.cache
+def some_attack():
+    return attack(np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2, families=["linear"])
+
+
 def attacked(auc, error, trend, gain=None):
-    codes = np.arange(60) % 2
-    Z = np.random.default_rng(0).normal(size=(60, 2))
-    result = attack(Z, codes, families=["linear"])
+    result = some_attack()
     strongest = dataclasses.replace(result.strongest, auc=Estimate(auc, 0, 1), standard_error=error)
     return dataclasses.replace(result, strongest=strongest, curve=AttackCurve((), gain, trend))
 
@@ -55,6 +59,42 @@ def test_more_rows_than_the_attacker_had_are_reckoned_with_by_doublings():
     assert verdict(found, 0.65, most_rows=4 * n_rows).answer == "holds"  # .64
     assert verdict(found, 0.65, most_rows=8 * n_rows).answer == "cannot tell"  # .66
     assert verdict(found, 0.65, most_rows=n_rows // 2).answer == "holds"
+
+
+def of_groups(aucs, errors, gains):
+    """An attack on groups named a, b, ...; their average is far below every limit."""
+    names = "abcdef"[: len(aucs)]
+    around = [
+        {
+            n: Estimate(v, v - 1.95996 * e, v + 1.95996 * e)
+            for n, v, e in zip(names, values, spread, strict=True)
+        }
+        for values, spread in ((aucs, errors), (gains, [0.001] * len(aucs)))
+    ]
+    found = attacked(0.52, 0.001, "flat", Estimate(0.0, -0.001, 0.001))
+    curve = dataclasses.replace(found.curve, gain_by_group=around[1])
+    return dataclasses.replace(found, by_group=around[0], curve=curve)
+
+
+def test_a_limit_holds_only_if_it_holds_for_every_group():
+    flat = [0.0, 0.0, 0.0]
+    assert verdict(of_groups([0.60, 0.55, 0.59], [0.01, 0.01, 0.01], flat), 0.65).answer == "holds"
+    unsure = verdict(of_groups([0.60, 0.55, 0.59], [0.01, 0.01, 0.05], flat), 0.65)
+    assert unsure.answer == "cannot tell"
+    assert "reads c, one of 3 groups, at AUC 0.590; the limit of 0.650 lies between" in unsure.sentence
+    assert unsure.upper == pytest.approx(0.59 + 1.6449 * 0.05, abs=1e-4)
+    broken = verdict(of_groups([0.72, 0.55, 0.71], [0.04, 0.01, 0.01], flat), 0.65)
+    assert broken.answer == "does not hold"
+    assert "reads c, one of 3 groups, at AUC 0.710" in broken.sentence
+
+
+def test_a_group_whose_curve_rises_is_not_hidden_by_the_average():
+    """Together the curves are flat; the one of b alone is not."""
+    for gain, answer in ((0.0, "holds"), (0.05, "cannot tell")):
+        found = verdict(of_groups([0.60, 0.61, 0.5], [0.01, 0.01, 0.01], [0.0, gain, 0.0]), 0.65)
+        assert found.answer == answer
+        assert ("curve is not flat" in found.sentence) == (answer == "cannot tell")
+        assert "reads b, of 3 groups the one it reads best," in found.sentence
 
 
 def test_an_interval_cut_at_1_gives_the_bounds_of_its_longer_side():

@@ -6,6 +6,7 @@ from fairstream import _starting as _starting  # first: Ctrl-C may come during t
 from fairstream._version import __version__
 
 __all__ = [
+    "Adversary",
     "Block",
     "BlockSource",
     "ChannelSubspaces",
@@ -22,6 +23,7 @@ __all__ = [
     "GroupColumn",
     "GroupMoments",
     "NotEnoughGroupsError",
+    "RandomFeatureAdversary",
     "Schema",
     "__version__",
     "audit",
@@ -63,6 +65,7 @@ if typing.TYPE_CHECKING:
     from fairstream.subspace.channels import ChannelSubspaces
     from fairstream.subspace.components import fair_components, solve
     from fairstream.subspace.frontier import Frontier, FrontierPoint, frontier
+    from fairstream.subspace.guard import Adversary, RandomFeatureAdversary
     from fairstream.subspace.model import FairSubspace
     from fairstream.subspace.unfair import unfair_basis
 else:
@@ -88,6 +91,7 @@ else:
         "subspace.channels": ("ChannelSubspaces",),
         "subspace.components": ("fair_components", "solve"),
         "subspace.frontier": ("Frontier", "FrontierPoint", "frontier"),
+        "subspace.guard": ("Adversary", "RandomFeatureAdversary"),
         "subspace.model": ("FairSubspace",),
         "subspace.unfair": ("unfair_basis",),
     }

@@ -21,13 +21,25 @@ class NotEnoughGroupsError(ValueError):
     """An attribute that shows fewer than two groups, so no gap between groups exists to null."""
 
 
+def meant(name: str, held: Sequence[str]) -> str:
+    """Return which column a name may stand for, as the end of a message; nothing if none is like it.
+
+    Examples
+    --------
+    >>> meant("sex", ["age", " Sex "]), meant("sex", ["age"])
+    ("; ' Sex ' may be it", '')
+    """
+    like = [one for one in held if str(one).strip().casefold() == name.strip().casefold()]
+    return f"; {like[0]!r} may be it" if like else ""
+
+
 class AbsentColumnsError(ValueError):
     """Columns that are asked for, and that a table does not have.
 
     Parameters
     ----------
     argument : str
-        What asks for them.
+        What asks for them; "encoding" and "model" are no arguments, and know all their columns.
     names : sequence of str
         The columns.
     place : str
@@ -42,9 +54,10 @@ class AbsentColumnsError(ValueError):
         columns = f"column{'s' * (len(self.names) > 1)} {', '.join(map(repr, self.names))}"
         self.lacking = f"{columns}, which {place} does not have (it has {listed})"
         super().__init__(
-            f"the encoding needs {self.lacking}: pass a table with the columns it was made for"
-            if argument == "encoding"
+            f"the {argument} needs {self.lacking}: pass a table with the columns it was made for"
+            if argument in ("encoding", "model")
             else f"{argument} names {self.names[0]!r}, {place} has {listed}: name one of these"
+            + meant(self.names[0], self.held)
         )
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:

@@ -4,7 +4,7 @@ import json
 
 from click.testing import CliRunner
 
-from fairstream.cli import main
+from fairstream.cli import demo, main
 
 COMMANDS = {name: main.get_command(None, name) for name in main.list_commands(None)}
 
@@ -19,3 +19,14 @@ def run(*arguments, code=0):
 def answer(*arguments):
     """What the command answers with `--json`."""
     return json.loads(run(*arguments, "--json").stdout)
+
+
+def few_people_in_the_demo(monkeypatch, n_rows):
+    """Let the demonstration learn from the first rows of Adult, and audit the next 400.
+
+    Countries are left out: few rows do not have them all.
+    """
+    table = demo.load_adult(backend="pyarrow").drop_columns("native-country")
+    monkeypatch.setattr(demo, "load_adult", lambda backend: table[: n_rows + 400])
+    monkeypatch.setattr(demo, "TRAIN_ROWS", n_rows)
+    monkeypatch.setattr(demo, "AUDITED_ROWS", 400)

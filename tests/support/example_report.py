@@ -95,7 +95,7 @@ def example_report(n_models: int = 3) -> AuditReport:
         ),
         data=_data(),
         models=(*(_model(name) for name in names), _model("plain PCA (k=10)")),
-        raw=tuple(RawControl(name, 108, _attack(auc, "flat")) for name, auc in RAW.items()),
+        raw=tuple(RawControl(name, 108, _attack(auc, "flat", name)) for name, auc in RAW.items()),
         raw_task=_task(0.927),
         floors=tuple(
             Floors(name, 0.5, _around(label), _around(score), _around(0.927), N_ROWS - unknown, unknown)
@@ -143,7 +143,7 @@ def _data() -> DataSummary:
     return DataSummary(N_ROWS, 108, 108.0, attributes, "1f" * 32, 10_000, 0, 20)
 
 
-def _attack(auc: float, trend: str) -> AttackResult:
+def _attack(auc: float, trend: str, attribute: str) -> AttackResult:
     shares = (0.62, 0.75, 0.9, 0.99, 0.97, 1.0)
     attackers = tuple(
         AttackerResult(
@@ -163,13 +163,18 @@ def _attack(auc: float, trend: str) -> AttackResult:
         attackers=attackers,
         curve=AttackCurve(points, gain, trend),
         strength="strong",
-        n_groups=2,
+        n_groups=len(GROUPS[attribute]),
         n_fit=32_561,
         n_scored=N_ROWS,
         n_unknown=0,
         n_unknown_fit=0,
         n_folds=1,
         level=0.95,
+        by_group={
+            label: _around(auc + aside, 0.02)
+            for label, aside in zip(GROUPS[attribute], (-0.02, 0.01, 0.03, -0.03, 0.01), strict=False)
+            if len(GROUPS[attribute]) > 2
+        },
     )
 
 
@@ -199,7 +204,7 @@ def _leak(name: str, attribute: str, auc: float) -> LeakResult:
         leaks,
         ("relationship=Husband", "relationship=Wife") if leaks else (),
     )
-    found = _attack(auc, TRENDS[_base(name)])
+    found = _attack(auc, TRENDS[_base(name)], attribute)
     return LeakResult(
         attribute, True, found, rounding, verdict(Estimate(auc, auc - 0.0083, auc + 0.0083), LIMIT), gaps
     )

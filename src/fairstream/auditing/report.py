@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairstream.files.format import atomic_file
+from fairstream.files.atomic import atomic_file
 
 FORMAT = "fairstream.auditing"
 FORMAT_VERSION = 3
@@ -72,13 +72,15 @@ class CurvePoint:
 class AttackCurve:
     """The strongest attacker's AUC over the number of rows it was fitted on, smallest number first.
 
-    `gain` is the growth over the last doubling of the rows, None if there are too few rows to halve them.
+    `gain` is the growth over the last doubling of the rows, None if there are too few rows to halve them;
+    `gain_by_group` that of each group against the rest, if there are more than two.
     `trend` is "rising", "flat" or "unclear", and `sentence` says what that means.
     """
 
     points: tuple[CurvePoint, ...]
     gain: Estimate | None
     trend: str
+    gain_by_group: dict[str, Estimate] = field(default_factory=dict)
     sentence: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +136,7 @@ class Verdict:
     """Whether a limit on the AUC holds, the confidence of the one-sided bound, and why in one sentence.
 
     `answer` is "holds", "does not hold" or "cannot tell"; `lower` and `upper` are the one-sided bounds on
-    the AUC.
+    the AUC, of more than two groups on that of the group that is read best.
     """
 
     answer: str

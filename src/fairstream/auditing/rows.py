@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from fairstream.data import open_source
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block, BlockSource, Matrix
+from fairstream.data.frames import check_numbers
 from fairstream.data.groups import encode_groups
-from fairstream.data.identities import checked_ids, take_ids
-from fairstream.data.labels import listed_names
+from fairstream.data.ids import checked_ids, take_ids
+from fairstream.data.roles import listed_names
 
 
 class View:
@@ -56,7 +57,14 @@ def open_rows(
         named = [sensitive_features] if isinstance(sensitive_features, str) else sensitive_features
         options: dict[str, Any] = {} if encoding is None else {"encoding": encoding}
         ids = id_column if ids is None and isinstance(id_column, str) else ids
-        return open_source(X, sensitive_features=named, target=y, ids=ids, **options)
+        try:
+            return open_source(X, sensitive_features=named, target=y, ids=ids, **options)
+        except ValueError as error:
+            error.add_note(
+                "exclude and other options are those of open_source: instead of the path, pass "
+                f"open_source({str(X)!r}, sensitive_features=..., target=..., exclude=[...])"
+            )
+            raise
     if not isinstance(X, BlockSource):
         column = ids if isinstance(ids, str) else id_column
         X, ids = take_ids(X, None if isinstance(ids, str) else ids, column)
@@ -106,6 +114,7 @@ def _matrix(X: Any, encoding: Mapping[str, Any] | None) -> tuple[Matrix, tuple[s
     if not isinstance(frame, nw.DataFrame):
         return (X if sp.issparse(X) else np.asarray(X)), None
     if encoding is None or not {column["name"] for column in encoding["columns"]} <= set(frame.columns):
+        check_numbers(X, "pass it as sensitive_features, and X without it")
         return frame.to_numpy(), tuple(map(str, frame.columns))
     return np.concatenate([dense(block.X) for block in open_source(X, encoding=encoding)]), None
 

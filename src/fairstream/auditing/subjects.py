@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.row_marks import MOST_MARKS, RowMarks
+from fairstream.data.schema import same_features
 from fairstream.moments import GroupMoments
 from fairstream.subspace.components import fair_components
 
@@ -166,7 +167,7 @@ def check_encodings(subjects: list[Subject], source: BlockSource) -> None:
     """Refuse a table whose columns were encoded or scaled differently from those of the fit."""
     used = getattr(source, "encoding", None)
     for subject in subjects:
-        if used is not None and subject.encoding is not None and dict(subject.encoding) != dict(used):
+        if used is not None and subject.encoding is not None and not same_features(subject.encoding, used):
             raise ValueError(
                 f"{subject.name} was fitted on columns that were encoded or scaled otherwise: open the data "
                 "with fairstream.streaming.embed.open_like, and fit models to be compared on one encoding "

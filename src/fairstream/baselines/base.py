@@ -190,7 +190,7 @@ class LinearFairTransformer(FairTransformer):
 
 
 def check_count(n_components: Any) -> int:
-    """Return a number of components as int; refuse what is none."""
+    """Return a number of components as int; refuse anything else."""
     k = n_components
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise ValueError(f"n_components is {k!r}: pass an integer of at least 1")

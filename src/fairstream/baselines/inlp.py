@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from fairstream.linalg import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class INLP(LinearFairTransformer):
     """Null the weights of linear classifiers of the group, one after another.
 
@@ -84,23 +86,14 @@ class INLP(LinearFairTransformer):
     (100, 2)
     """
 
-    nulled_: Array
-    n_rounds_: int
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        variant: Literal["pca", "paper"] = "pca",
-        max_rounds: int | None = None,
-        C: float = 1.0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.variant = variant
-        self.max_rounds = max_rounds
-        self.C = C
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    variant: Literal["pca", "paper"] = "pca"
+    max_rounds: int | None = None
+    C: float = 1.0
+    random_state: int | np.random.RandomState | None = None
+    nulled_: Array = field(init=False)
+    n_rounds_: int = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         if self.variant not in ("pca", "paper"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
+
 import numpy as np
 import scipy.linalg
 
@@ -9,6 +11,7 @@ from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTra
 from fairstream.linalg import eigh, fix_signs, lapack, orthonormalise, top_eigenvectors
 
 
+@dataclass(eq=False, repr=False)
 class KleindessnerFairPCA(LinearFairTransformer):
     """PCA inside the subspace in which group means agree and, on request, covariances nearly do.
 
@@ -58,11 +61,10 @@ class KleindessnerFairPCA(LinearFairTransformer):
     True
     """
 
-    n_directions_: int
-
-    def __init__(self, n_components: int = 2, *, fraction: float | None = None) -> None:
-        self.n_components = n_components
-        self.fraction = fraction
+    n_components: int = 2
+    _: KW_ONLY
+    fraction: float | None = None
+    n_directions_: int = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         d = rows.X.shape[1]

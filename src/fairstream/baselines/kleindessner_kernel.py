@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ _DOUBLE_ROWS = 11_000  # a kernel matrix of up to a gigabyte is kept in double p
 _DENSE_ROWS = 400  # below, Lanczos iteration gains nothing
 
 
+@dataclass(eq=False, repr=False)
 class KleindessnerKernelFairPCA(FairTransformer):
     """Kernel PCA whose components do not see the gap between group means.
 
@@ -75,13 +77,12 @@ class KleindessnerKernelFairPCA(FairTransformer):
     True
     """
 
-    dual_coef_: Array
-    X_fit_: Array
-    gamma_: float
-
-    def __init__(self, n_components: int = 2, *, gamma: float | None = None) -> None:
-        self.n_components = n_components
-        self.gamma = gamma
+    n_components: int = 2
+    _: KW_ONLY
+    gamma: float | None = None
+    dual_coef_: Array = field(init=False)
+    X_fit_: Array = field(init=False)
+    gamma_: float = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         X = rows.X

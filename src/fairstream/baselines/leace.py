@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
+
 import numpy as np
 
 from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTransformer, scatter
 from fairstream.linalg import eigh, fix_signs, orthonormalise, top_eigenvectors
 
 
+@dataclass(eq=False, repr=False)
 class LeacePCA(LinearFairTransformer):
     """Erase the groups by least-squares concept erasure, then keep the top principal components.
 
@@ -57,12 +60,11 @@ class LeacePCA(LinearFairTransformer):
     True
     """
 
-    axes_: Array
-    erasure_: Array
-
-    def __init__(self, n_components: int = 2, *, tolerance: float = 1e-10) -> None:
-        self.n_components = n_components
-        self.tolerance = tolerance
+    n_components: int = 2
+    _: KW_ONLY
+    tolerance: float = 1e-10
+    axes_: Array = field(init=False)
+    erasure_: Array = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         covariance = scatter(rows.X)

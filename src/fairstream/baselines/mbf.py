@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -22,6 +22,7 @@ _STILL = 1e-6
 _N_STARTS = 11
 
 
+@dataclass(eq=False, repr=False)
 class MbFPCA(LinearFairTransformer):
     """Maximise variance subject to a bound on the discrepancy between the embedded groups.
 
@@ -93,28 +94,18 @@ class MbFPCA(LinearFairTransformer):
     True
     """
 
-    mmd2_: float
-    penalty_: float
-    n_rounds_: int
-    n_iter_: int
-    bandwidth_: float
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        tau: float = 1e-3,
-        bandwidth: float | None = None,
-        max_rounds: int = 100,
-        max_iter: int = 300,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.tau = tau
-        self.bandwidth = bandwidth
-        self.max_rounds = max_rounds
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    tau: float = 1e-3
+    bandwidth: float | None = None
+    max_rounds: int = 100
+    max_iter: int = 300
+    random_state: int | np.random.RandomState | None = None
+    mmd2_: float = field(init=False)
+    penalty_: float = field(init=False)
+    n_rounds_: int = field(init=False)
+    n_iter_: int = field(init=False)
+    bandwidth_: float = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         if not self.tau > 0:

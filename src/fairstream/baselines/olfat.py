@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fairstream.linalg import eigh, fix_signs, lapack, top_eigenvectors
 _NO_ROOM = 1e-30  # a relative bound on the mean gap below which only rounding is left
 
 
+@dataclass(eq=False, repr=False)
 class OlfatAswaniFairPCA(LinearFairTransformer):
     """Bound the mean gap and penalise the covariance gap of a relaxed projection.
 
@@ -93,29 +95,18 @@ class OlfatAswaniFairPCA(LinearFairTransformer):
     True
     """
 
-    projection_: Array
-    covariance_gaps_: Array
-    status_: str
-    n_iter_: int
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        delta: float = 0.0,
-        mu: float = 0.01,
-        as_published: bool = False,
-        solver: str = "ADMM",
-        tolerance: float = 1e-6,
-        max_iter: int = 100_000,
-    ) -> None:
-        self.n_components = n_components
-        self.delta = delta
-        self.mu = mu
-        self.as_published = as_published
-        self.solver = solver
-        self.tolerance = tolerance
-        self.max_iter = max_iter
+    n_components: int = 2
+    _: KW_ONLY
+    delta: float = 0.0
+    mu: float = 0.01
+    as_published: bool = False
+    solver: str = "ADMM"
+    tolerance: float = 1e-6
+    max_iter: int = 100_000
+    projection_: Array = field(init=False)
+    covariance_gaps_: Array = field(init=False)
+    status_: str = field(init=False)
+    n_iter_: int = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         self._check_numbers()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from fairstream.baselines.probe import warn_if_readable
 from fairstream.linalg import SymmetricOperator, fix_signs, leading_outside, top_eigenvectors
 
 
+@dataclass(eq=False, repr=False)
 class RLACE(LinearFairTransformer):
     """Find the projection that makes the best linear classifier of the group worst.
 
@@ -88,34 +89,20 @@ class RLACE(LinearFairTransformer):
     (200, 2)
     """
 
-    nulled_: Array
-    accuracy_: float
-    n_iter_: int
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        variant: Literal["pca", "paper"] = "pca",
-        rank: int | None = None,
-        max_iter: int = 10_000,
-        evaluate_every: int = 1_000,
-        tolerance: float = 0.0015,
-        learning_rate: float = 0.005,
-        weight_decay: float = 1e-4,
-        n_rows_per_step: int = 128,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.variant = variant
-        self.rank = rank
-        self.max_iter = max_iter
-        self.evaluate_every = evaluate_every
-        self.tolerance = tolerance
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.n_rows_per_step = n_rows_per_step
-        self.random_state = random_state
+    n_components: int = 2
+    _: KW_ONLY
+    variant: Literal["pca", "paper"] = "pca"
+    rank: int | None = None
+    max_iter: int = 10_000
+    evaluate_every: int = 1_000
+    tolerance: float = 0.0015
+    learning_rate: float = 0.005
+    weight_decay: float = 1e-4
+    n_rows_per_step: int = 128
+    random_state: int | np.random.RandomState | None = None
+    nulled_: Array = field(init=False)
+    accuracy_: float = field(init=False)
+    n_iter_: int = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         first, second = rows.two_groups()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from fairstream.baselines.base import Array, GroupedRows, Learned, LinearFairTra
 from fairstream.linalg import eigh, fix_signs, top_eigenvectors
 
 
+@dataclass(eq=False, repr=False)
 class SamadiFairPCA(LinearFairTransformer):
     """Balance the excess reconstruction loss of two groups by multiplicative weights.
 
@@ -69,23 +71,14 @@ class SamadiFairPCA(LinearFairTransformer):
     (100, 5)
     """
 
-    projection_: Array
-    group_losses_: Array
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        embedding: Literal["components", "published"] = "components",
-        n_rounds: int = 5,
-        step_size: float | None = None,
-        standardize: bool = True,
-    ) -> None:
-        self.n_components = n_components
-        self.embedding = embedding
-        self.n_rounds = n_rounds
-        self.step_size = step_size
-        self.standardize = standardize
+    n_components: int = 2
+    _: KW_ONLY
+    embedding: Literal["components", "published"] = "components"
+    n_rounds: int = 5
+    step_size: float | None = None
+    standardize: bool = True
+    projection_: Array = field(init=False)
+    group_losses_: Array = field(init=False)
 
     def _solve(self, rows: GroupedRows) -> Learned:
         if self.embedding not in ("components", "published"):

@@ -25,7 +25,7 @@ from fairstream.cli.context import TYPED, checkpoint_folder, unwritten
 from fairstream.cli.wording import Wording
 from fairstream.streaming.signals import FitInterrupted
 
-# The module of every command, imported when the command runs, and what the list of commands says of it.
+# The module of every command, imported when the command runs, and its line in the list of commands.
 COMMANDS = {
     "fit": ("learning", "Fit a fair subspace on DATA in one pass and save it."),
     "transform": ("embedding", "Write the fair coordinates of DATA, block by block."),
@@ -154,7 +154,7 @@ class _Failure(click.ClickException):
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; it removes unfinished files, as Ctrl-C does."""
+    """SIGTERM arrived; unfinished files are removed, as after Ctrl-C."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a running command notes for the message at its end: what was typed, and what it was to write."""
+"""Notes of a running command for the message at its end: what was typed, and which files it is to write."""
 
 from __future__ import annotations
 

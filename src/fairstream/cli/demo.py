@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairstream.auditing import AuditReport, audit, tune
+from fairstream.auditing import audit, tune
 from fairstream.data import open_source
-from fairstream.data.blocks import BlockSource
 from fairstream.datasets import load_adult
 from fairstream.errors import missing_extra
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.files.format import PathLike, atomic_file
+from fairstream.files.atomic import PathLike, atomic_file
 from fairstream.files.outputs import check_replaceable
 from fairstream.streaming.embed import open_like
 from fairstream.subspace.frontier import residual_gaps
 from fairstream.subspace.model import FairSubspace
 
-LIMIT = 0.70  # AUC that no attacker may exceed
+LIMIT = 0.75  # AUC that no attacker may exceed
+AIM = 0.70  # what is tuned for: an audit's attackers may have more rows, so a promise needs a margin
 N_COMPONENTS = 10
 # One setting, so that it takes a minute; `tune` searches more by itself.
 SEARCHED: tuple[dict[str, Any], ...] = ({"constraint": "none", "guard": 1.0},)
@@ -71,10 +70,13 @@ def run_demo(
     echo(
         f"Streaming {source.n_rows:,} rows of {data}, {source.n_features} features, {BLOCK_SIZE:,} at a time"
     )
-    echo(f"Choosing a model from which no attacker reads {SENSITIVE[0]} at an AUC above {LIMIT:.2f}")
+    echo(
+        f"Choosing a model from which no attacker reads {SENSITIVE[0]} at an AUC above {AIM:.2f}, "
+        f"to promise {LIMIT:.2f}"
+    )
     tuned = tune(
         source,
-        limit=LIMIT,
+        limit=AIM,
         n_components=N_COMPONENTS,
         searched=SEARCHED,
         dithers=DITHERS,
@@ -90,30 +92,20 @@ def run_demo(
     for line in (*comparison_lines(fair, paper), *frontier_lines(paper)):
         echo(line)
     models = {"the tuned model": fair, "the paper's method": paper}
-    report = audit_unseen(models, source, open_like(fair.subspace_, unseen, **columns), echo)
-    report.to_html(page)
-    for line in ("", *report.summary(), "", f"Open {page.resolve()} in a browser for the whole report."):
-        echo(line)
-    return fair
-
-
-def audit_unseen(
-    models: Mapping[str, FairStreamingPCA],
-    seen: BlockSource,
-    unseen: BlockSource,
-    echo: Callable[[str], Any],
-) -> AuditReport:
-    """Audit on rows that the fit has not seen, which alone can show what the embedding gives away."""
     echo("")
-    return audit(
+    report = audit(
         models,
-        unseen,
-        train=(seen,),
+        open_like(fair.subspace_, unseen, **columns),
+        train=(source,),
         sample_rows=AUDITED_ROWS,
         limit=LIMIT,
         title="Adult: what embeddings hide, keep and give away",
         announce=echo,
     )
+    report.to_html(page)
+    for line in ("", *report.summary(), "", f"Open {page.resolve()} in a browser for the whole report."):
+        echo(line)
+    return fair
 
 
 def write_adult(seen: Path, unseen: Path) -> None:
@@ -164,11 +156,3 @@ def frontier_lines(fair: FairStreamingPCA) -> list[str]:
         cells = "".join(f"{gap:>12.3f}" for gap in gaps)
         lines.append(f"{point.n_unfair:>3}{point.n_removed:>8}{point.explained_variance_ratio:>10.3f}{cells}")
     return lines
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
-if __name__ == "__main__":
-    run_demo(echo=_print)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fairstream.auditing.subjects import as_subjects
-from fairstream.files.format import PathLike, build, read_file
+from fairstream.files.atomic import PathLike
+from fairstream.files.format import build, read_file
 
 
 def inspect_file(path: PathLike) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from fairstream.cli.answers import answer
-from fairstream.cli.name_lists import split_names
 from fairstream.cli.options import (
     apply_options,
     as_json,
     data_argument,
     dither_options,
     load_subspace,
+    names_option,
     open_data,
     output_option,
     reading_options,
@@ -31,10 +31,9 @@ embedding_options = apply_options(
     data_argument,
     reading_options,
     dither_options,
-    click.option(
+    names_option(
         "--keep",
-        metavar="A,B,...",
-        help="Columns of the table that are carried along to the output, before the others.",
+        help_text="Columns of the table that are carried along to the output, before the others.",
     ),
     click.option(
         "--part-rows",
@@ -73,7 +72,7 @@ def _write(
     data: Path,
     dither: float | None,
     dither_key: Path | None,
-    keep: str | None,
+    keep: list[str] | None,
     part_rows: int | None,
     output: Path,
     as_json: bool,
@@ -82,8 +81,7 @@ def _write(
     subspace = load_subspace(model)
     share = subspace.dither if dither is None else dither
     ids = subspace.ids if share and isinstance(subspace.ids, str) else None
-    named = None if keep is None else [name.strip() for name in split_names(keep)]
-    source = open_data(data, opener=partial(open_like, subspace, ids=ids), keep=named, **reading)
+    source = open_data(data, opener=partial(open_like, subspace, ids=ids), keep=keep, **reading)
     with progress_on_terminal(title) as progress:
         rows = write(
             subspace,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fairstream.cli.answers import answer
+from fairstream.cli.answers import answer, say
 from fairstream.cli.label_count import LabelCount
 from fairstream.cli.options import (
     as_json,
     data_argument,
     encoding_options,
     id_option,
+    ids_choice,
     intersections_option,
     load_moments,
     open_data,
@@ -23,16 +25,15 @@ from fairstream.cli.options import (
     skipped_rows,
     solving_choices,
     solving_options,
-    told_ids,
 )
-from fairstream.cli.progress import progress_on_terminal
+from fairstream.cli.progress import guard_announced, progress_on_terminal
 from fairstream.cli.writing import MODEL, MOMENTS, InputPath, OutputFolder, OutputPath, WritingCommand
-from fairstream.data.file_sets import absolute
+from fairstream.data.file_search import absolute
 from fairstream.data.small_groups import told_unlabelled
 from fairstream.estimators.images import CHANNELS, FairImagePCA
-from fairstream.estimators.learner import SOLVERS
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.streaming.checkpoint import refuse_occupied
+from fairstream.estimators.solvers import SOLVERS
+from fairstream.streaming.checkpoint_folder import refuse_occupied
 from fairstream.streaming.fit import collect_moments, fit_source
 from fairstream.subspace.components import solve as solve_moments
 
@@ -122,7 +123,7 @@ def fit(
     or .zip of images.
     """
     choices = {**solving_choices(given), "solver": solver, "rank": rank, "random_state": seed}
-    choices["ids"] = told_ids(given["id_column"])
+    choices["ids"] = ids_choice(given["id_column"])
     choices["intersections"] = [*given.pop("intersections")] or None
     choices["step_rows"] = pair(step_rows, "--step-rows")
     if power_steps is not None:
@@ -135,7 +136,7 @@ def fit(
     client = _chosen_client(dask, workers, every)
     refuse_occupied(checkpoint, resume)
     place = data if client is None else absolute(data)  # workers may have been started in another folder
-    with progress_on_terminal("fit") as progress:
+    with guard_announced(choices["guard"], partial(say, err=True)), progress_on_terminal("fit") as progress:
         source = open_data(place, **given)
         counted = LabelCount(source)
         estimator = fit_source(
@@ -241,7 +242,11 @@ def merge(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @as_json
 def solve(file: Path, id_column: str | None, output: Path, as_json: bool, **given: Any) -> None:
     """Solve a moments FILE for a fair subspace, without any pass over data."""
-    choices = {**solving_choices(given), "ids": told_ids(id_column)}
-    subspace = solve_moments(load_moments(file), **choices)
+    choices = {**solving_choices(given), "ids": ids_choice(id_column)}
+    with (
+        guard_announced(choices["guard"], partial(say, err=True)),
+        progress_on_terminal("solve"),
+    ):  # which a guard has
+        subspace = solve_moments(load_moments(file), **choices)
     subspace.save(output)
     answer({"model": str(output), **subspace.describe()}, as_json)

@@ -74,6 +74,15 @@ class NameList(click.types.StringParamType):
         return names
 
 
+def names_option(name: str, *, help_text: str) -> Callable[[F], F]:
+    """Return an option that lists names, with commas or given several times; None if it is not given."""
+
+    def listed(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[str] | None:
+        return [name for value in values for name in split_names(value)] if values else None
+
+    return click.option(name, multiple=True, metavar="A,B,...", callback=listed, help=help_text)
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 data_argument = click.argument("data", type=InputPath())
 id_option = click.option(
@@ -92,10 +101,8 @@ reading_options = apply_options(
         help="A sensitive attribute: a column's name, its index in a .npy file, or NAME=FILE with one label "
         "per row (.npy or text). Give it once per attribute.",
     ),
-    click.option(
-        "--features", metavar="A,B,...", help="Columns to use; by default all but sensitive and target."
-    ),
-    click.option("--exclude", metavar="A,B,...", help="For tables: columns that are no features."),
+    names_option("--features", help_text="Columns to use; by default all but sensitive and target."),
+    names_option("--exclude", help_text="For tables: columns that are no features."),
     click.option("--target", metavar="COLUMN", help="A column to leave out of the features."),
     id_option,
     click.option("--block-size", type=click.IntRange(min=1), metavar="ROWS", help="Rows read at a time."),
@@ -106,9 +113,7 @@ reading_options = apply_options(
     ),
     click.option("--delimiter", metavar="CHARACTER", help="For CSV: what separates columns."),
     click.option("--text-encoding", metavar="NAME", help="For CSV: latin-1, for example.  [default: utf-8]"),
-    click.option(
-        "--null-values", metavar="A,B,...", help="For CSV: more cells that count as missing: ?,unknown."
-    ),
+    names_option("--null-values", help_text="For CSV: more cells that count as missing: ?,unknown."),
     click.option(
         "--decimal",
         type=click.Choice([".", ","]),
@@ -237,8 +242,7 @@ def open_data(
     data: Path,
     *,
     sensitive: tuple[str, ...] = (),
-    features: str | None = None,
-    exclude: str | None = None,
+    features: list[str] | None = None,
     target: str | None = None,
     id_column: str | None = None,
     block_size: int | None = None,
@@ -246,7 +250,6 @@ def open_data(
     others: tuple[str, ...] = (),
     standardize: bool = False,
     categories: Path | None = None,
-    null_values: str | None = None,
     like: Path | None = None,
     intersections: tuple[tuple[str, ...], ...] = (),
     opener: Callable[..., BlockSource] = open_source,
@@ -258,14 +261,12 @@ def open_data(
     options |= {name: value for name, value in named.items() if value is not None}
     options |= {} if attributes is None else {"attributes": attributes}
     options |= {"standardize": True} if standardize else {}
-    options |= {} if null_values is None else {"null_values": split_names(null_values)}
-    options |= {} if exclude is None else {"exclude": split_names(exclude)}
     options |= {} if categories is None else {"categories": _read_categories(categories)}
     options |= {} if like is None else {"encoding": _encoding_of(like)}
     source = opener(
         data,
         sensitive_features=_sensitive(sensitive, data),
-        features=None if features is None else [_feature(name, data) for name in split_names(features)],
+        features=None if features is None else [_feature(name, data) for name in features],
         target=None if target is None else _column(target, data),
         block_size=block_size,
         **options,
@@ -274,7 +275,7 @@ def open_data(
 
 
 def skipped_rows(source: Any) -> dict[str, int]:
-    """Return, as a fact to answer, how many rows the last pass over a source skipped; nothing if none."""
+    """Return how many rows the last pass over a source skipped, as a fact to print; no fact if none."""
     number = int(getattr(source, "skipped_rows", 0))
     return {"rows_skipped": number} if number else {}
 
@@ -286,12 +287,12 @@ def solving_choices(given: dict[str, Any]) -> dict[str, Any]:
     return choices | texts
 
 
-def told_ids(id_column: str | None) -> bool | str:
+def ids_choice(id_column: str | None) -> bool | str:
     """Return the choice that --id-column makes: the name of a column, True for an index, False without it.
 
     Examples
     --------
-    >>> told_ids("person"), told_ids("3"), told_ids(None)
+    >>> ids_choice("person"), ids_choice("3"), ids_choice(None)
     ('person', True, False)
     """
     return (True if id_column.lstrip("-").isdigit() else id_column) if id_column else False

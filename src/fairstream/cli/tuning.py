@@ -19,16 +19,17 @@ from fairstream.cli.options import (
     as_json,
     data_argument,
     encoding_options,
+    ids_choice,
     intersections_option,
     load_moments,
     open_data,
     output_option,
     reading_options,
-    told_ids,
 )
 from fairstream.cli.verdicts import VERDICT_CODES
 from fairstream.cli.writing import MODEL, OutputPath, WritingCommand
-from fairstream.files.format import atomic_file, stored_kind
+from fairstream.files.atomic import atomic_file
+from fairstream.files.format import stored_kind
 
 
 def _whole_numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]:
@@ -123,7 +124,7 @@ def tune(
         maximise=maximise,
         attack=attack,
         sample=sample,
-        ids=told_ids(reading["id_column"]),
+        ids=ids_choice(reading["id_column"]),
         seed=seed,
         announce=partial(say, err=True),
     )

@@ -1,7 +1,7 @@
 r"""Puts the library's messages, which name Python arguments, into the words of one command.
 
-A rule that names an option applies only to commands that have it; other commands get another text, or none.
-So no message suggests an option that the command would refuse.
+A rule that names an option applies only to commands that have it; other commands get another text, or none:
+no message suggests an option that the command would refuse.
 """
 
 from __future__ import annotations
@@ -132,6 +132,11 @@ RULES = (
     Rule(r"""delimiter=(['"].['"])""", r"--delimiter \1", "another delimiter"),
     Rule(r"newlines_in_values=True", "--option newlines_in_values=true", "another file"),
     Rule(
+        r"^sensitive_features names '([^']*,[^']*)', (.*): name one of these$",
+        r"--sensitive names '\1', \2: name one of these, and give --sensitive once for each",
+        r"sensitive_features names '\1', \2: name one of these",
+    ),
+    Rule(
         r"has (\S*;\S*): name one of these",
         r"has \1: name one of these, or pass --delimiter ';' if that separates its columns",
         r"has \1: name one of these",
@@ -155,7 +160,6 @@ RULES = (
         "does not apply beside a model, which settles it",
     ),
     Rule(r"name them with features=\[\.\.\.\]", "name them with --features", "choose other data"),
-    Rule(r"pass it as encoding=\.\.\.", "encode it with --like", "open it like the model's"),
     # Images
     Rule(r"as attributes=\.\.\.", "with --attributes", "with its attributes"),
     Rule(r"name_column=\.\.\.", "--option name_column=COLUMN", "the column of names"),
@@ -246,6 +250,7 @@ RULES = (
     Rule(r"client is ", "--workers is ", "the number of workers is "),
     # Audits
     Rule(r"raise sample_rows, or leave y out", "leave --target out", "leave the target out"),
+    Rule(r"open the data with fairstream\.streaming\.embed\.open_like, and fit", "fit"),
     Rule(r"pass seen_rows='flag'", "pass --seen-rows flag", "let them be flagged"),
     Rule(r"^intersections (has|are)", r"--intersections \1", r"intersections \1"),
     Rule(r"pass y too", "pass --target too", "give a target too"),
@@ -253,9 +258,7 @@ RULES = (
     Rule(r"^y (has|is)", r"--target \1", r"the target \1"),
     # What only Python can do
     Rule(r"^backend='\w+' needs", "the data of this command needs"),
-    Rule(r", or pass an iterable of blocks", ""),
     Rule(r", or a DataFrame(?: for mixed columns)?", ", or a table"),
-    Rule(r"open the data with fairstream\.sinks\.open_like, and fit models", "fit models"),
     Rule(r"; a sample_weight counts as repetition.*", ""),
     Rule(r" or sample_weight", ""),
     Rule(r"n_features=(\d+)", r"\1 features"),

@@ -1,4 +1,4 @@
-"""What a command reads and what it writes, checked against each other before any work is done."""
+"""The paths that a command reads and writes, checked against each other before any work is done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from fairstream.cli.context import note_outputs, note_typed
-from fairstream.files.format import check_target
+from fairstream.files.atomic import check_target
 from fairstream.files.outputs import check_apart, check_replaceable
 
 MODEL = frozenset({"FairSubspace", "ChannelSubspaces"})
@@ -81,7 +81,7 @@ class Command(click.Command):
 
 
 class WritingCommand(Command):
-    """A command that writes: never over what it reads, and over a file of another only with --overwrite."""
+    """A command that writes: never over its input, and over a foreign file only with --overwrite."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

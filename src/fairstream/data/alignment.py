@@ -9,7 +9,7 @@ from typing import Any
 import narwhals.stable.v1 as nw
 import numpy as np
 
-from fairstream.data.dask_types import is_collection
+from fairstream.data.other_libraries import is_dask
 from fairstream.errors import FairstreamWarning
 
 WAY_OUT = (
@@ -56,7 +56,7 @@ def paired(values: Any, X: Any, name: str = "sensitive_features", way_out: str =
     >>> paired(["f", "m"], X)
     ['f', 'm']
     """
-    if any(map(is_collection, (X, values, *(values.values() if isinstance(values, Mapping) else ())))):
+    if any(map(is_dask, (X, values, *(values.values() if isinstance(values, Mapping) else ())))):
         raise ValueError(
             f"X or {name} is a Dask collection: fit_source(open_source(X, sensitive_features=...)) reads it "
             "partition by partition; compute() it first if it fits in memory"

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, Matrix
 from fairstream.data.cutting import check_block_size, default_block_size, row_ranges
-from fairstream.data.identities import NumberedSource
-from fairstream.data.labels import MatrixRoles, choose_key, listed_names
+from fairstream.data.ids import NumberedSource
 from fairstream.data.matrices import check_matrix, check_pointers, check_shape_and_type, check_sparse
 from fairstream.data.parts import check_part, rows_worth_a_task
+from fairstream.data.roles import MatrixRoles, choose_key, listed_names
+from fairstream.data.tensors import TensorRows, fetched, is_tensor
 
 _SPARSE_MEMBERS = {"format", "shape", "data"}
 
@@ -84,9 +85,9 @@ class ArrayRows:
         if sp.issparse(X):
             self._X: Any = sp.csr_array(X)
         else:
-            X = np.asarray(X)
+            X = TensorRows(X).seen if is_tensor(X) and len(X.shape) == 2 else fetched(X)
             check_shape_and_type(name, X.shape, X.dtype)
-            self._X = X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
+            self._X = X if len(X.shape) == 2 else X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
         self.n_rows, self.n_columns = self._X.shape
         if self.n_columns == 0:
             raise ValueError(f"{name} has no columns: pass at least one feature")
@@ -96,7 +97,7 @@ class ArrayRows:
     def part(self, start: int, stop: int) -> ArrayRows:
         """Return rows start..stop, as a view if possible."""
         other = copy.copy(self)
-        other._X, other.n_rows = self._X[start:stop], stop - start
+        other._X, other.n_rows = self._X[start:stop, :], stop - start
         return other
 
     @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairstream.data.csv_dialect import CsvDialect
-from fairstream.data.data_files import DataFile
+from fairstream.data.data_files import DataFile, content_ending
 from fairstream.data.file_streams import LINE_BYTES, first_lines, looked_at_note, native_buffer, text_stream
 from fairstream.data.table_readers import FrontToBack, first_line
 
@@ -40,7 +40,7 @@ class CsvReader(FrontToBack):
         *,
         delimiter: str | None = None,
         column_names: Sequence[str] | None = None,
-        column_types: Mapping[str, str] | None = None,
+        column_types: Mapping[str, Any] | None = None,
         text_encoding: str = "utf-8",
         newlines_in_values: bool = False,
         null_values: Iterable[str] | None = (),
@@ -59,15 +59,11 @@ class CsvReader(FrontToBack):
         self._text_encoding = _checked_codec(text_encoding)
         self._newlines = newlines_in_values
         self._column_names = None if column_names is None else tuple(column_names)
-        try:
-            self._types = {name: pa.type_for_alias(alias) for name, alias in (column_types or {}).items()}
-        except ValueError as error:
-            raise ValueError(
-                f'column_types: {error}; use names such as "float64", "int64", "string"'
-            ) from None
+        self._types = {name: _checked_type(name, of) for name, of in (column_types or {}).items()}
         self._read_bytes = _CSV_BYTES
         guessed = delimiter is None and column_names is None
         head, whole = self._head()
+        self._refuse_other_contents(head)
         try:
             self.schema, rows = self._first_look(head)
         except ValueError:
@@ -75,8 +71,10 @@ class CsvReader(FrontToBack):
             if guessed and self._delimiter not in header:  # decimal commas in the rows, for example
                 self._refuse_other_delimiter(header)
             raise
-        self._looked_at = None if whole else len(head)
-        self._has_rows = rows > 0 or not whole
+        self.null_values, self.skips_rows = self._dialect.null_values, self._dialect.skips
+        self.without_rows = None if rows or not whole else self.place
+        looked_at = None if whole else len(head)
+        self.unread = looked_at_note(looked_at, self.place, "fix a type with column_types={name: type}")
         if guessed and len(self.schema.names) == 1:
             self._refuse_other_delimiter(self.schema.names[0])
         names = {*self.schema.names}
@@ -92,6 +90,16 @@ class CsvReader(FrontToBack):
         """Return the first lines, and whether they are all."""
         with self._stream() as (stream, _):
             return first_lines(stream, self.place)
+
+    def _refuse_other_contents(self, head: bytes) -> None:
+        """Refuse what is no text at all, which a parser may take for some."""
+        if not head.strip():
+            raise ValueError(self._unreadable("Empty CSV"))
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError(f'{self.place} is UTF-16 text: pass text_encoding="utf-16"')
+        if ending := content_ending(head):
+            way_out = "unpack it" if ending == ".zip" else "rename it"
+            raise ValueError(f"{self.place} holds what {ending} files hold, not text: {way_out}")
 
     def _first_look(self, head: bytes) -> tuple[Any, int]:
         """Return the schema and the number of the first lines, and choose how much is read at a time."""
@@ -139,29 +147,9 @@ class CsvReader(FrontToBack):
         self._dialect.end(self.place)
 
     @property
-    def skips_rows(self) -> bool:
-        """Whether rows that do not fit are skipped: then every pass must read the same columns."""
-        return self._dialect.skips
-
-    @property
     def skipped_rows(self) -> int:
         """Rows that the last pass skipped, in this file and those beside it."""
         return sum(self._dialect.skipped.values())
-
-    @property
-    def null_values(self) -> tuple[str, ...]:
-        """Cells that were declared to be missing, beside the usual ones."""
-        return self._dialect.null_values
-
-    @property
-    def without_rows(self) -> str | None:
-        """The name of the file if it has no rows that types could come from."""
-        return None if self._has_rows else self.place
-
-    @property
-    def unread(self) -> str:
-        """What to add if a column seems to hold no value, and only the first lines were looked at."""
-        return looked_at_note(self._looked_at, self.place, "fix a type with column_types={name: type}")
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns that the parser took for bytes, since they are not in the file's encoding."""
@@ -196,6 +184,10 @@ class CsvReader(FrontToBack):
             name = reason.partition("Column '")[2].partition("' in include_columns")[0]
             return f"{self.place} has no column {name!r}, another file has: give all files the same columns"
         way_out = 'clean the file, pass bad_rows="skip", or fix a type with column_types={name: type}'
+        if "Empty CSV" in reason:
+            reason, way_out = "it is empty", "leave it out, or write its header at least"
+        elif self._file.compression is not None and "CSV" not in reason:
+            way_out = "check the file, or write it again"
         if "straddl" in reason:
             reason = f"it has a line of more than {self._read_bytes:,} bytes"
             way_out = "check that it is a CSV file and that every quote is closed"
@@ -256,6 +248,18 @@ def _first_line_of(head: bytes) -> str:
     """Return the first line that is not empty, without a byte order mark."""
     lines = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").splitlines()
     return lines[0].decode(errors="replace").strip() if lines else ""
+
+
+def _checked_type(name: str, of: Any) -> Any:
+    """Return a type of Arrow, which may be given by its name."""
+    if isinstance(of, pa.DataType):
+        return of
+    try:
+        return pa.type_for_alias(of)
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(
+            f'column_types[{name!r}] is {of!r}: use names such as "float64", "int64", "string", "bool"'
+        ) from None
 
 
 def _checked_codec(text_encoding: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from fairstream.data.alignment import WAY_OUT, paired
 from fairstream.data.blocks import Block, BlockSource, SourceAround, take_rows
 from fairstream.data.cutting import rows_between
-from fairstream.data.dask_types import is_array, is_collection, is_frame, is_task, with_results
 from fairstream.data.groups import encode_groups, label_order
-from fairstream.data.labels import listed_names
 from fairstream.data.open import open_source
+from fairstream.data.other_libraries import is_dask, is_dask_array, is_dask_frame, is_task
+from fairstream.data.roles import listed_names
 from fairstream.data.schema import Schema
 from fairstream.data.table_encoding import MAX_CATEGORIES
 
@@ -26,6 +26,21 @@ Options = Mapping[str, Any]
 
 _DASK_WAY_OUT = "pass {name}.values if the rows are in the same order, or give both the same index"
 _LEARNED = ("standardize", "impute")
+
+
+def with_results(inputs: Any, result_of: Callable[[Any], Any]) -> Any:
+    """Return nested dicts and lists with `result_of(task)` in place of every task.
+
+    Examples
+    --------
+    >>> with_results({"labels": (1, None)}, str)
+    {'labels': [1, None]}
+    """
+    if isinstance(inputs, Mapping):
+        return {name: with_results(value, result_of) for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return [with_results(value, result_of) for value in inputs]
+    return result_of(inputs) if is_task(inputs) else inputs
 
 
 @dataclass(frozen=True)
@@ -279,9 +294,9 @@ def open_dask(
 ) -> DaskSource:
     """Open a Dask array or data frame, a delayed object or a future, or a list of these tasks."""
     within = options | ({} if block_size is None else {"block_size": block_size})
-    if is_array(data):
+    if is_dask_array(data):
         return DaskSource(_of_array(data, sensitive_features, weights, within), block_size)
-    if is_frame(data):
+    if is_dask_frame(data):
         return DaskSource(_of_frame(data, sensitive_features, weights, within), block_size)
     return DaskSource(
         _of_tasks([data] if is_task(data) else data, sensitive_features, weights, within), block_size
@@ -366,7 +381,7 @@ def _check_divisions(sensitive_features: Any, X: Any, name: str = "sensitive_fea
         for attribute, column in sensitive_features.items():
             _check_divisions(column, X, f"{name}[{attribute!r}]")
         return
-    if not is_frame(sensitive_features) or sensitive_features.npartitions != X.npartitions:
+    if not is_dask_frame(sensitive_features) or sensitive_features.npartitions != X.npartitions:
         return
     if not (sensitive_features.known_divisions and X.known_divisions):
         return
@@ -384,13 +399,13 @@ def _labels_per_part(sensitive_features: Any, sizes: tuple[int, ...] | None, n_p
     if sensitive_features is None:
         return [None] * n_parts
     if isinstance(sensitive_features, Mapping) and any(
-        is_collection(column) for column in sensitive_features.values()
+        is_dask(column) for column in sensitive_features.values()
     ):
         columns = {
             str(a): _labels_per_part(column, sizes, n_parts) for a, column in sensitive_features.items()
         }
         return [{a: parts[i] for a, parts in columns.items()} for i in range(n_parts)]
-    if is_collection(sensitive_features):
+    if is_dask(sensitive_features):
         return _tasks_per_part(sensitive_features, sizes, n_parts, "sensitive_features")
     if sizes is None:
         raise ValueError(
@@ -407,7 +422,7 @@ def _weights_per_part(weights: Any, sizes: tuple[int, ...] | None, n_parts: int)
     """Return the weights of every part: tasks, or arrays."""
     if weights is None:
         return [None] * n_parts
-    if is_collection(weights):
+    if is_dask(weights):
         return _tasks_per_part(weights, sizes, n_parts, "weights")
     if isinstance(weights, str) or sizes is None:
         raise ValueError(
@@ -422,7 +437,7 @@ def _weights_per_part(weights: Any, sizes: tuple[int, ...] | None, n_parts: int)
 
 def _tasks_per_part(values: Any, sizes: tuple[int, ...] | None, n_parts: int, name: str) -> list[Any]:
     """Return a task for each part of a collection of labels."""
-    if is_frame(values):
+    if is_dask_frame(values):
         if values.npartitions != n_parts:
             raise ValueError(
                 f"{name} has {values.npartitions} partitions, X has {n_parts}: repartition one like the other"

@@ -12,6 +12,15 @@ from fairstream.errors import missing_extra
 
 PIPED = "fairstream-standard-input-"  # what the name of a file with standard input begins with
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_MARKS = {
+    b"PAR1": ".parquet",
+    b"ARROW1": ".arrow",
+    b"\xff\xff\xff\xff": ".arrows",
+    b"\x1f\x8b": ".csv.gz",
+    b"BZh": ".csv.bz2",
+    b"\x28\xb5\x2f\xfd": ".csv.zst",
+    b"PK\x03\x04": ".zip",
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,17 @@ class DataFile:
         """The ending in lower case, without that of a compression."""
         *_, last, end = ["", *_suffixes(self.path)]
         return last if end in COMPRESSED else end
+
+
+def content_ending(head: bytes) -> str | None:
+    r"""Return the ending that goes with the first bytes of a file, None if they may be text.
+
+    Examples
+    --------
+    >>> content_ending(b"PAR1..."), content_ending(b"\x1f\x8b..."), content_ending(b"age,sex")
+    ('.parquet', '.csv.gz', None)
+    """
+    return next((ending for mark, ending in _MARKS.items() if head.startswith(mark)), None)
 
 
 def without_secrets(url: str) -> str:

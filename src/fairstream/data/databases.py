@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fairstream.data.data_files import without_secrets
-from fairstream.data.file_sets import DATABASES, scheme
+from fairstream.data.file_search import DATABASES, scheme
 from fairstream.data.table_readers import READ_ROWS, FrontToBack, first_line
 from fairstream.errors import missing_extra
 

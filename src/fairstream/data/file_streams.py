@@ -49,7 +49,8 @@ def _ending(file: DataFile, *, in_python: bool) -> Iterator[tuple[Any, End | Non
         with pa.OSFile(file.path) as native:
             yield native, None
         return
-    with pa.OSFile(file.path) if file.storage is None else file.storage.connect()[0].open(file.path) as raw:
+    files = None if file.storage is None else file.storage.connect()[0]  # kept: some close what they opened
+    with pa.OSFile(file.path) if files is None else files.open(file.path) as raw:
         tap = _Tap(raw)
         try:
             yield pa.PythonFile(tap, mode="r"), tap.end

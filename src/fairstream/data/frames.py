@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Sequence
+from datetime import date, time
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -12,12 +13,16 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
+from fairstream.data.other_libraries import lazy_kind
+from fairstream.errors import meant
 from fairstream.linalg import FloatArray
 
-MIXED = (
-    "pass numbers, or let open_source(frame) or skrub's TableVectorizer turn columns into numbers; if the "
-    "column is a sensitive attribute, name it in sensitive_columns"
-)
+_ENCODED_BY = {
+    "text": "open_source(frame) or skrub's TableVectorizer",
+    "dates": "skrub's TableVectorizer",
+    "lists": "open_source(frame)",
+}
+_DATES = (nw.Date, nw.Datetime, nw.Duration)
 _SHOWN = 8  # columns in a message
 _NUMBERS = (int, float, np.number, np.bool_, Decimal, Fraction)
 
@@ -35,10 +40,20 @@ def eager_frame(X: Any) -> nw.DataFrame[Any] | None:
     """
     if isinstance(X, np.ndarray | list) or sp.issparse(X):  # the usual case, in a tenth of the time
         return None
+    if lazy_kind(X) is not None:
+        raise ValueError(
+            f"X is a {type(X).__name__}, which is not in memory: make it a frame of pandas, polars or "
+            "pyarrow first, or fit_source(X, estimator) reads it block by block"
+        )
+    twice = getattr(getattr(X, "columns", None), "duplicated", None)  # of pandas, the only one that allows it
+    if twice is not None and (names := X.columns[twice()]).size:
+        raise ValueError(f"X has several columns named {names[0]!r}: rename all but one")
     frame: Any = nw.from_native(X, pass_through=True)
-    if isinstance(frame, nw.LazyFrame):
-        raise ValueError("X is a lazy frame: collect() it first, or fit_source(X) reads it block by block")
-    return frame if isinstance(frame, nw.DataFrame) else None
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    if nw.get_level(frame) != "full":
+        raise ValueError(f"X is a {type(X).__name__}: make it a frame of pandas, polars or pyarrow first")
+    return frame
 
 
 def column_names(names: Any, argument: str) -> list[str]:
@@ -84,6 +99,7 @@ def take_out(X: Any, names: Iterable[str], argument: str) -> tuple[Any, dict[str
     if missing:
         shown = ", ".join(map(repr, frame.columns[:_SHOWN])) + (", ..." if frame.shape[1] > _SHOWN else "")
         message = f"{argument} names {missing[0]!r}, which X does not have: its columns are {shown}"
+        message += meant(missing[0], frame.columns)
         for name in [name for name in frame.columns if str(name).endswith(f"__{missing[0]}")][:1]:
             message += f"; {name!r} may be it: pass verbose_feature_names_out=False to the ColumnTransformer"
         raise ValueError(message)
@@ -105,8 +121,10 @@ def without(X: Any, names: Iterable[str]) -> Any:
     return X if frame is None or not present else frame.drop(present).to_native()
 
 
-def check_numbers(X: Any) -> None:
+def check_numbers(X: Any, sensitive: str = "name it in sensitive_columns") -> None:
     """Refuse a frame with a column of text, categories or dates, and name the column.
+
+    `sensitive` says what to do with such a column if it is a sensitive attribute.
 
     Examples
     --------
@@ -119,7 +137,7 @@ def check_numbers(X: Any) -> None:
     if frame is None:
         return
     for name, column in zip(frame.columns, frame.iter_columns(), strict=True):
-        if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        if column.dtype.is_numeric() or column.dtype == nw.Boolean or _is_sparse(column):
             continue
         # A column of Python objects may hold numbers, which become floats.
         values = (value for value in column.to_list() if value is not None)
@@ -128,8 +146,45 @@ def check_numbers(X: Any) -> None:
         value = next(values, None)
         if value is None and column.dtype == nw.Object:
             continue
-        what = "text" if isinstance(value, str) else str(column.dtype)
-        raise ValueError(f"column {name!r} of X holds {what} ({reprlib.repr(value)}): {MIXED}")
+        is_date = column.dtype in _DATES or isinstance(value, date | time)
+        is_list = isinstance(value, list | np.ndarray) or column.dtype in (nw.List, nw.Array)
+        kinds = {"text": isinstance(value, str), "dates": is_date, "lists": is_list, str(column.dtype): True}
+        what = next(kind for kind, fits in kinds.items() if fits)
+        numbers = f"let {_ENCODED_BY[what]} turn it into numbers" if what in _ENCODED_BY else "drop it"
+        raise ValueError(
+            f"column {name!r} of X holds {what} ({reprlib.repr(value)}): pass numbers, or {numbers}; if the "
+            f"column is a sensitive attribute, {sensitive}"
+        )
+
+
+def refuse_missing(X: Any) -> None:
+    """Refuse a frame with a missing or infinite number, and name the column; anything else passes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> refuse_missing(pd.DataFrame({"age": [30, None]}))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: column 'age' of X has 1 missing value: fill in or drop ...
+    """
+    frame = eager_frame(X)
+    if frame is None:
+        return
+    for name, column in zip(frame.columns, frame.iter_columns(), strict=True):
+        is_float = column.dtype.is_float()
+        missing = int(column.null_count() or (is_float and column.is_nan().sum()))
+        if missing:
+            raise ValueError(
+                f"column {name!r} of X has {missing:,} missing value{'s' * (missing > 1)}: fill in or drop "
+                'what is missing, or fit_source(open_source(X, impute="mean", ...)) fills it in'
+            )
+        if is_float and not column.is_finite().all():
+            raise ValueError(f"column {name!r} of X holds infinite values: clean them, or drop the column")
+
+
+def _is_sparse(column: Any) -> bool:
+    """Whether it is a sparse column of pandas, which holds numbers."""
+    return hasattr(getattr(column.to_native(), "sparse", None), "to_dense")
 
 
 def like(rows: FloatArray, given: Any, names: Sequence[str] | None = None) -> Any:

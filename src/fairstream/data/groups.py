@@ -350,7 +350,18 @@ def _series_values(series: Any) -> NDArray[Any]:
         return np.ma.masked_array(series.fill_null(0).to_numpy(), series.is_null().to_numpy())
     if series.dtype.is_numeric() or series.dtype == nw.Boolean:
         return np.asarray(series.to_numpy())
-    return _object_array(series.to_list())
+    native = intervals_as_text(series.to_native())
+    return _object_array(nw.from_native(native, series_only=True).to_list())
+
+
+def intervals_as_text(series: Any) -> Any:
+    """Return a pandas Series of intervals, as `pd.cut` makes them, with their text as categories.
+
+    No file could hold the intervals; any other series is returned as it is.
+    """
+    categories = getattr(getattr(series, "dtype", None), "categories", None)
+    of_intervals = type(categories).__name__ == "IntervalIndex"
+    return series.cat.rename_categories(str) if of_intervals else series
 
 
 def _as_array(name: str, values: object) -> NDArray[Any]:

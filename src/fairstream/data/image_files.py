@@ -137,7 +137,10 @@ def open_files(path: Path) -> FolderFiles | ZipFiles:
     """Open a folder or a zip archive of images."""
     files = FolderFiles(str(path)) if path.is_dir() else ZipFiles(str(path))
     if not files.names:
-        raise ValueError(f"{path} holds no image: endings known are {', '.join(IMAGE_SUFFIXES)}")
+        raise ValueError(
+            f"{path} holds no image: endings known are {', '.join(IMAGE_SUFFIXES)}; unpack it if it holds "
+            "tables"
+        )
     return files
 
 

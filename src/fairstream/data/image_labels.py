@@ -94,7 +94,7 @@ def _read_table(
     try:
         import pyarrow as pa
 
-        from fairstream.data.table_encoding import encode_labels
+        from fairstream.data.arrow_columns import encode_labels
         from fairstream.data.tables import check_columns, table_reader
     except ImportError:
         raise missing_extra("pyarrow", "tables", "reading an attribute table") from None

@@ -19,8 +19,8 @@ from fairstream.data.groups import GroupColumn, encode_groups
 from fairstream.data.image_decoding import CHANNELS, Pixels, check_pixels, decode, size_of
 from fairstream.data.image_files import FolderFiles, Read, ZipFiles, index_by_name, open_files
 from fairstream.data.image_labels import read_labels
-from fairstream.data.labels import listed_names
 from fairstream.data.parts import check_part, cut_groups
+from fairstream.data.roles import listed_names
 
 BLOCKS_TOGETHER = 4  # of the usual size, which would be too few images for full-speed products
 _IMAGES_PER_TASK = 16

@@ -12,9 +12,10 @@ from fairstream.data.alignment import paired
 from fairstream.data.blocks import Block
 from fairstream.data.cutting import check_block_size, closing_early, reslice
 from fairstream.data.groups import encode_groups
-from fairstream.data.identities import checked_ids
-from fairstream.data.labels import listed_names
+from fairstream.data.ids import checked_ids
 from fairstream.data.matrices import check_matrix, check_shape_and_type
+from fairstream.data.roles import listed_names
+from fairstream.data.tensors import fetched, is_tensor
 
 _WANTED = "yield (X, labels), (X, labels, target), a Block, or X alone"
 
@@ -131,7 +132,12 @@ class IterableSource:
         check_matrix(X, place)
         labels, target = paired(labels, X, f"labels of {place}"), paired(target, X, f"target of {place}")
         if not sp.issparse(X):
-            X = np.asarray(X)
+            is_frame, X = hasattr(X, "columns"), fetched(X)
+            if is_frame and X.dtype == object:
+                raise ValueError(
+                    f"{place} is a frame with columns that are no numbers: yield (numbers, labels), or open "
+                    "the file that it comes from, or one frame of all"
+                )
             check_shape_and_type(place, X.shape, X.dtype)
             X = X.reshape(X.shape[0], int(np.prod(X.shape[1:])))
         if self._shape is not None and X.shape[1] != self._shape[1]:
@@ -140,8 +146,8 @@ class IterableSource:
             )
         if self._shape is None:
             self._shape = (None, X.shape[1])
-        target = None if target is None else np.asarray(target)
-        weights = None if weights is None else np.asarray(weights)
+        target = None if target is None else fetched(target)
+        weights = None if weights is None else fetched(weights)
         for name, values in (("a target", target), ("weights", weights)):
             if values is not None and values.shape[:1] != X.shape[:1]:
                 raise ValueError(
@@ -157,9 +163,7 @@ class IterableSource:
                     f"{place} has no labels, sensitive_features names {self._names}: yield (X, labels)"
                 )
             return {}
-        if hasattr(labels, "__array__") and type(labels).__module__.startswith("torch"):
-            labels = np.asarray(labels)
-        encoded = encode_groups(labels, n_rows)
+        encoded = encode_groups(fetched(labels) if is_tensor(labels) else labels, n_rows)
         if self._names is None:
             return encoded
         if set(self._names) <= set(encoded):

@@ -36,18 +36,14 @@ class JsonLinesReader(FrontToBack):
             if not head.strip():
                 raise ValueError(f"{self.place} cannot be read: it is empty; write one object per line")
             self.schema = _parsed(head).schema
-            self._looked_at = None if whole else len(head)
+            looked_at = None if whole else len(head)
+            self.unread = looked_at_note(looked_at, self.place, "move a line with one to the front")
 
     def beside(self, file: DataFile) -> JsonLinesReader:
         """Return a reader of another file with the columns and types of this one."""
         other = copy.copy(self)
         other._file, other.place = file, file.place
         return other
-
-    @property
-    def unread(self) -> str:
-        """What to add if a column seems to hold no value, and only the first lines were looked at."""
-        return looked_at_note(self._looked_at, self.place, "move a line with one to the front")
 
     def batches(self, columns: Sequence[str], as_float: Sequence[str]) -> Iterator[Any]:
         """Yield record batches of some megabytes of lines each."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairstream.data.cutting import closing_early
 from fairstream.data.databases import duckdb_batches
-from fairstream.data.lazy_types import lazy_kind
+from fairstream.data.other_libraries import lazy_kind
 from fairstream.data.table_readers import READ_ROWS, FrontToBack, TableReader, Typed, first_line, reading
 
 try:

@@ -14,8 +14,7 @@ import scipy.sparse as sp
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, is_source
-from fairstream.data.dask_types import comes_from_dask
-from fairstream.data.file_sets import (
+from fairstream.data.file_search import (
     TABLE_KINDS,
     FileSet,
     as_url,
@@ -25,10 +24,11 @@ from fairstream.data.file_sets import (
     table_kind,
     tables_in,
 )
-from fairstream.data.identities import NumberedSource
+from fairstream.data.ids import NumberedSource
 from fairstream.data.image_files import is_image_name
-from fairstream.data.lazy_types import lazy_kind
+from fairstream.data.other_libraries import comes_from_dask, lazy_kind
 from fairstream.data.standard_input import spooled
+from fairstream.data.tensors import is_tensor
 from fairstream.errors import missing_extra
 
 
@@ -77,6 +77,7 @@ _SUFFIXES = {
     ".zarr": "zarr",
     ".zip": "images",
 }
+_DATABASE_FILES = (".db", ".sqlite", ".sqlite3", ".duckdb")
 
 
 def open_source(
@@ -266,8 +267,12 @@ def _kind_of_path(path: Path) -> str | None:
         raise ValueError(f"{text} is not a regular file: write its contents to one first")
     kind = table_kind(text) or _SUFFIXES.get(path.suffix.lower())
     if kind is None:
+        if path.suffix.lower() in _DATABASE_FILES:
+            raise ValueError(f"{text} is a database: name it by URL, sqlite:///{text} or duckdb:///{text}")
         known = ", ".join(_SUFFIXES)
-        raise ValueError(f"{text} ends in {path.suffix or 'nothing'}: rename it, or open one of {known}")
+        raise ValueError(
+            f"{text} ends in {path.suffix or 'nothing'}: rename it if it is one of {known}, else convert it"
+        )
     return kind
 
 
@@ -305,8 +310,15 @@ def _kind_of_object(data: Any) -> str:
         return "frame"
     if module == "pandas" and hasattr(data, "columns"):
         return "frame"
-    if hasattr(data, "__array__") and hasattr(data, "shape"):
+    if is_tensor(data) or (hasattr(data, "__array__") and hasattr(data, "shape")):
         return "array"
+    if hasattr(data, "read"):
+        raise ValueError(f"a {type(data).__name__} is an open file: pass its path, or read it into a frame")
+    if hasattr(data, "cursor") or hasattr(data, "raw_connection"):
+        raise ValueError(
+            f"a {type(data).__name__} is a connection: pass the address of the database and a query, as in "
+            'open_source("sqlite:///people.db", query="SELECT * FROM people"), or a relation of DuckDB'
+        )
     if callable(data) and not inspect.isclass(data):
         return "iterable"
     if isinstance(data, Iterable) and not isinstance(data, bytes | dict | set):

@@ -165,3 +165,24 @@ class Schema:
 def _passes(column: Mapping[str, Any]) -> bool:
     """Whether a table column is a feature as it is."""
     return column["kind"] == "number" and column["width"] == 1 and not {"centre", "fill"} & {*column}
+
+
+def same_features(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two encodings make the same features of all rows that both take.
+
+    Whether an unknown category is refused or ignored is not compared.
+
+    Examples
+    --------
+    >>> column = {"name": "sex", "kind": "category", "categories": ["f", "m"]}
+    >>> same_features({"columns": [column]}, {"columns": [{**column, "unseen": "ignore"}]})
+    True
+    """
+
+    def columns(encoding: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {**column, "unseen": column.get("unseen") == "other"}  # which is a feature of its own
+            for column in encoding["columns"]
+        ]
+
+    return columns(one) == columns(other) and {**one, "columns": ()} == {**other, "columns": ()}

@@ -10,15 +10,7 @@ import tempfile
 from functools import cache
 from typing import IO
 
-from fairstream.data.data_files import PIPED
-
-_MARKS = {
-    b"PAR1": ".parquet",
-    b"ARROW1": ".arrow",
-    b"\xff\xff\xff\xff": ".arrows",
-    b"{": ".jsonl",
-}
-_COMPRESSIONS = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
+from fairstream.data.data_files import PIPED, content_ending
 
 
 @cache
@@ -35,30 +27,14 @@ def spooled() -> str:
     with os.fdopen(handle, "wb") as file:
         shutil.copyfileobj(source, file, 2**20)
     with open(path, "rb") as file:
-        ending = _ending(file.read(16))
+        head = file.read(16)
+    if not head:
+        raise ValueError("standard input is empty: pipe a table into the command")
+    ending = ".jsonl" if head.lstrip(b" \r\n").startswith(b"{") else content_ending(head) or ".csv"
     named = path + ending
     os.rename(path, named)
     atexit.register(_remove, named)
     return named
-
-
-def _ending(head: bytes) -> str:
-    """Return the ending of a file that begins like this.
-
-    Examples
-    --------
-    >>> _ending(b"PAR1..."), _ending(b'{"age": 3}'), _ending(b"age,sex")
-    ('.parquet', '.jsonl', '.csv')
-    """
-    if not head:
-        raise ValueError("standard input is empty: pipe a table into the command")
-    for mark, ending in _MARKS.items():
-        if head.lstrip(b" \r\n").startswith(mark):
-            return ending
-    for mark, compression in _COMPRESSIONS.items():
-        if head.startswith(mark):
-            return f".csv{compression}"
-    return ".csv"
 
 
 def _remove(path: str) -> None:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.cutting import check_block_size, default_block_size, reslice, row_ranges
 from fairstream.data.groups import encode_groups
-from fairstream.data.identities import checked_ids
-from fairstream.data.labels import LabelledSource, MatrixRoles, choose_key, listed_names
+from fairstream.data.ids import checked_ids
 from fairstream.data.matrices import check_shape_and_type
 from fairstream.data.parts import check_part, rows_worth_a_task
+from fairstream.data.roles import LabelledSource, MatrixRoles, choose_key, listed_names
 from fairstream.errors import missing_extra
 
 

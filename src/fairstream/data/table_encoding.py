@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.groups import GroupColumn, check_groups, encode_column, label_order
+from fairstream.data.arrow_columns import as_numbers, column_kind, plain, rows_of_floats
+from fairstream.data.groups import label_order
 from fairstream.data.schema import UNSEEN
+from fairstream.data.table_errors import MissingValuesError, UnseenCategoryError, no_rows, refuse_unusable
 from fairstream.errors import FairstreamWarning
 
 try:
@@ -23,30 +26,11 @@ except ModuleNotFoundError:  # `open_source` names the extra before anything her
 
 MAX_CATEGORIES = 10_000
 OTHER = "other"
-_MAX_LABEL = 1_000
 _TOO_MANY_TO_NAME = 5
-_MOST_NAMED = 8  # columns in a message
 _FEWEST_ROWS = 100  # fewer whole numbers differ by chance
-_TILE_BYTES = 2**20  # of rows that are written at once
-_FEWEST_TILE_ROWS = 64  # a slice of the table costs something for each column
+_WRITTEN_NUMBER = re.compile(r"\s*[-+]?[$€£]?\s*(\d{1,3}([.,' ]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)\s*[%€$£]?\s*")
 # Not "none": it often says that there is no such thing, as the guarantors of German credit.
 _MEANT_AS_MISSING = frozenset(("?", "-", "na", "n/a", "unknown", "null", "nan", "missing"))
-
-
-def column_kind(arrow_type: Any) -> str:
-    """Return "number", "category", "empty" or "other" for an Arrow type; booleans are numbers."""
-    types = pa.types
-    if types.is_fixed_size_list(arrow_type):
-        return "number" if column_kind(arrow_type.value_type) == "number" else "other"
-    if types.is_boolean(arrow_type) or types.is_integer(arrow_type) or types.is_floating(arrow_type):
-        return "number"
-    if types.is_decimal(arrow_type):
-        return "number"
-    if types.is_dictionary(arrow_type):
-        return "other" if column_kind(arrow_type.value_type) == "other" else "category"
-    if any(is_text(arrow_type) for is_text in (types.is_string, types.is_large_string, types.is_string_view)):
-        return "category"
-    return "empty" if types.is_null(arrow_type) else "other"
 
 
 class NumberColumn:
@@ -68,6 +52,11 @@ class NumberColumn:
         self._missing = 0
 
     @property
+    def meant_as_missing(self) -> dict[str, int]:
+        """Nothing: numbers do not say that they are missing."""
+        return {}
+
+    @property
     def passes(self) -> bool:
         """Whether a column of single numbers passes as it is, if none is missing."""
         return self.width == 1 and self._centre is None and self._fill is None
@@ -84,7 +73,7 @@ class NumberColumn:
 
     def learn(self, column: Any) -> None:
         """Add a part of the column with Chan's update of count, mean and scatter, exact for large offsets."""
-        values = _numbers(column)
+        values = as_numbers(column)
         self._refuse_infinite(values)
         missing = np.isnan(values)
         self._missing += int(missing.any(axis=1).sum())
@@ -109,7 +98,7 @@ class NumberColumn:
 
     def encode(self, column: Any, out: NDArray[np.float64], where: str) -> None:
         """Write the features of some rows into `out`."""
-        values = _numbers(column)
+        values = as_numbers(column)
         missing = np.isnan(values)
         if missing.any():
             if self._fill is None:
@@ -197,7 +186,7 @@ class CategoryColumn:
 
     def learn(self, column: Any) -> None:
         """Count the categories of a part of the column."""
-        for item in pc.value_counts(_plain(column)):
+        for item in pc.value_counts(plain(column)):
             value, count = item["values"].as_py(), item["counts"].as_py()
             if value is None or value != value:
                 self._missing += count
@@ -221,7 +210,7 @@ class CategoryColumn:
             self._refuse_numbers_with_strangers()
         if not self._given:
             self._warn_of_identifiers()
-            self._warn_of_missing()
+            self._warn_of_numbers()
             self._counts = {label: self._counts[label] for label in sorted(self._counts, key=label_order)}
             if self._policy == "other":
                 self._join_rarest()
@@ -249,18 +238,29 @@ class CategoryColumn:
                 stacklevel=2,
             )
 
-    def _warn_of_missing(self) -> None:
-        """Warn of a category whose name usually says that the value is not known."""
-        for value, count in self._counts.items():
-            if isinstance(value, str) and value.strip().casefold() in _MEANT_AS_MISSING:
-                rows = f"{count:,} row{'s' if count > 1 else ''}"
-                warnings.warn(
-                    f"column {self.name!r} holds {value!r} in {rows}, taken for a category: if it means a "
-                    f"missing value, pass null_values=[{value!r}] for CSV, or make it null; if it is a "
-                    f"category, list all of them in categories={{{self.name!r}: [...]}}",
-                    FairstreamWarning,
-                    stacklevel=2,
-                )
+    @property
+    def meant_as_missing(self) -> dict[str, int]:
+        """Categories that nobody listed and whose name usually says that the value is not known."""
+        listed = {} if self._given else self._counts
+        return {
+            value: count
+            for value, count in listed.items()
+            if isinstance(value, str) and value.strip().casefold() in _MEANT_AS_MISSING
+        }
+
+    def _warn_of_numbers(self) -> None:
+        """Warn of numbers that are text for the way they are written: 1,234 or 0,5, 12 % or $5."""
+        texts = [value for value in self._counts if isinstance(value, str)]
+        written = next((value for value in texts if not _is_number(value)), None)
+        if written is None or len(texts) < 2 or not all(map(_WRITTEN_NUMBER.fullmatch, texts)):
+            return
+        warnings.warn(
+            f"column {self.name!r} holds numbers written as {written!r}, taken for categories: write them as "
+            f"1234.5, pass decimal=',' if a comma is their decimal mark, or list all of them in "
+            f"categories={{{self.name!r}: [...]}} if they are names",
+            FairstreamWarning,
+            stacklevel=2,
+        )
 
     def _refuse_numbers_with_strangers(self) -> None:
         """Refuse text that is numbers except for a few values: a column that changed its type half-way."""
@@ -273,7 +273,7 @@ class CategoryColumn:
 
     def encode(self, column: Any, out: NDArray[np.float64], where: str) -> None:
         """Write the features of some rows into `out`."""
-        values = _plain(column)
+        values = plain(column)
         listed = list(self._counts)
         if self._policy == "other" and column_kind(values.type) == "number":
             listed.remove(OTHER)  # no number is called so
@@ -390,7 +390,7 @@ class TableEncoder:
         types = {name: schema.field(name).type for name in features}
         held = {"empty": "no value", "other": "{} values"}
         unusable = {name: held.get(column_kind(of), "").format(of) for name, of in types.items()}
-        _refuse_unusable({name: what for name, what in unusable.items() if what}, excluded, unread)
+        refuse_unusable({name: what for name, what in unusable.items() if what}, excluded, unread)
         columns: list[NumberColumn | CategoryColumn] = []
         for name, arrow_type in types.items():
             kind = column_kind(arrow_type)
@@ -482,21 +482,24 @@ class TableEncoder:
         empty = [column.name for column in pending if column.is_empty]
         if empty and not rows:
             raise no_rows(place)
-        _refuse_unusable(dict.fromkeys(empty, "no value at all"), self.excluded)
+        refuse_unusable(dict.fromkeys(empty, "no value at all"), self.excluded)
         unfilled = {column.name: column.unfilled for column in pending if column.unfilled}
         if unfilled:
             where = f"the table of {rows:,} row{'s' * (rows != 1)}"
             raise MissingValuesError(unfilled, where, rows, self.excluded)
+        missing = [(column.name, column.meant_as_missing) for column in pending]
         for column in pending:
             column.finish()
+        _warn_of_missing(missing)
         self._check_names()
         self.learned = True
 
     def encode(self, table: Any, first_row: int) -> NDArray[np.float64]:
         """Return the features of some rows, n x width, C order."""
-        together = self._together(table)
-        if together is not None:
-            return together
+        if all(isinstance(column, NumberColumn) and column.passes for column in self.columns):
+            together = rows_of_floats(table.select([column.name for column in self.columns]))
+            if together is not None:
+                return together
         X = np.empty((table.num_rows, self.width))
         where = f"rows {first_row:,} to {first_row + table.num_rows - 1:,}"
         start = 0
@@ -513,29 +516,26 @@ class TableEncoder:
             raise MissingValuesError(missing, where, n_rows, self.excluded)
         return X
 
-    def _together(self, table: Any) -> NDArray[np.float64] | None:
-        """Return columns of floats that pass as they are, turned into rows; None if some do not pass.
 
-        A tile of rows at a time, which stays in the processor's cache: a column is read in long stretches,
-        and rows are written where their neighbours still are. Record batches are not joined before.
-        """
-        if not all(isinstance(column, NumberColumn) and column.passes for column in self.columns):
-            return None
-        chosen = table.select([column.name for column in self.columns])
-        if any(field.type != pa.float64() for field in chosen.schema):
-            return None
-        X = np.empty((chosen.num_rows, self.width))
-        step = max(_TILE_BYTES // (8 * self.width), _FEWEST_TILE_ROWS)
-        stop = 0
-        for batch in chosen.to_batches():
-            for first in range(0, batch.num_rows, step):
-                rows: NDArray[np.float64] = batch.slice(first, step).to_tensor(null_to_nan=True).to_numpy()
-                with np.errstate(over="ignore", invalid="ignore"):
-                    if not np.isfinite(rows.sum()):  # cheaper than a look at each value
-                        return None  # column by column tells which
-                start, stop = stop, stop + len(rows)
-                X[start:stop] = rows
-        return X
+def _warn_of_missing(found: Iterable[tuple[str, Mapping[str, int]]]) -> None:
+    """Warn of categories, once of each, whose name usually says that the value is not known."""
+    holding: dict[str, dict[str, int]] = {}
+    for name, values in found:
+        for value, count in values.items():
+            holding.setdefault(value, {})[name] = count
+    for value, counts in holding.items():
+        rows = [f"{count:,} row{'s' * (count > 1)}" for count in counts.values()]
+        first = next(iter(counts))
+        told = f"column {first!r} holds {value!r} in {rows[0]}, taken for a category"
+        if len(counts) > 1:
+            listed = ", ".join(f"{name!r} ({n})" for name, n in zip(counts, rows, strict=True))
+            told = f"{len(counts)} columns hold {value!r}, taken for a category: {listed}"
+        warnings.warn(
+            f"{told}: if it means a missing value, pass null_values=[{value!r}] for CSV, or make it null; if "
+            f"it is a category, list all of them in categories={{{first!r}: [...]}}",
+            FairstreamWarning,
+            stacklevel=2,
+        )
 
 
 def _checked_policy(unseen: str | None, choices: Sequence[str], why: str = "") -> str:
@@ -580,227 +580,9 @@ def _all_differ(column: Any) -> bool:
     return bool(pc.count_distinct(column).as_py() == len(column))
 
 
-def encode_labels(name: str, column: Any) -> GroupColumn:
-    """Encode one sensitive column; nulls and NaN are unknown."""
-    values = _plain(column)
-    letters = _single_bytes(values)
-    encoded = (values if letters is None else letters).dictionary_encode()
-    labels = encoded.dictionary.to_pylist()
-    if letters is not None:
-        labels = [bytes([letter]).decode() for letter in labels]
-    for label in labels:
-        if isinstance(label, str) and len(label) > _MAX_LABEL:
-            raise ValueError(
-                f"sensitive column {name!r} holds a label of {len(label):,} characters, {label[:20]!r}...: "
-                "close the quote that was left open there, or name a column of groups"
-            )
-    groups = encode_column(name, labels)
-    indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    # Entry -1 of the table serves the nulls.
-    return check_groups(name, GroupColumn(np.append(groups.codes, -1)[indices], groups.labels))
-
-
-def _single_bytes(values: Any) -> Any | None:
-    """Return text of one byte a row, such as "f" and "m", as these bytes; None if it is anything else.
-
-    Bytes are told apart four times as quickly as text, which is a tenth of the time of a narrow table.
-    """
-    if not len(values) or values.null_count:
-        return None
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        return None
-    _, ends, text = values.buffers()
-    kind = np.int32 if pa.types.is_string(values.type) else np.int64
-    offsets = np.frombuffer(ends, dtype=kind)[values.offset : values.offset + len(values) + 1]
-    if offsets[-1] - offsets[0] != len(values) or (np.diff(offsets) != 1).any():
-        return None
-    return pa.Array.from_buffers(pa.uint8(), len(values), [None, text], offset=int(offsets[0]))
-
-
-def plain_columns(table: Any, names: Sequence[str]) -> Any:
-    """Return some columns of a table without dictionary encoding or views, as every format can hold them."""
-    return pa.table({name: _plain(table.column(name)) for name in names})
-
-
-def with_nulls(batch: Any, null_values: Sequence[str]) -> Any:
-    """Return a record batch in which these texts are missing values, as the parser of CSV reads them.
-
-    Columns that hold none of them stay as they are, except that text is no longer dictionary-encoded.
-    """
-    arrays = []
-    for column in batch.columns:
-        if column_kind(column.type) == "category":
-            column = _plain(column)
-        if column_kind(column.type) == "category":  # not numbers that were dictionary-encoded
-            named = pc.is_in(column, value_set=pa.array(null_values, type=column.type))
-            column = pc.if_else(named, pa.scalar(None, type=column.type), column)
-        arrays.append(column)
-    return pa.record_batch(arrays, names=batch.schema.names)
-
-
-def missing_rows(column: Any) -> int:
-    """Return in how many rows a column misses a value; a list misses one if any of its numbers is missing."""
-    if column_kind(column.type) == "number":
-        return int(np.isnan(_numbers(column)).any(axis=1).sum())
-    return int(_plain(column).is_null(nan_is_null=True).true_count)
-
-
-def target_values(column: Any) -> NDArray[Any]:
-    """Return the target as a NumPy array: numbers as they are, anything else as objects."""
-    values: NDArray[Any] = _plain(column).to_numpy(zero_copy_only=False)
-    return values
-
-
-class UnseenCategoryError(ValueError):
-    """A category that has no feature.
-
-    Parameters
-    ----------
-    told : str
-        Which column holds which.
-    way_out : str
-        For whoever opens the table.
-    """
-
-    def __init__(self, told: str, way_out: str) -> None:
-        super().__init__(f"{told}: {way_out}")
-        self.told, self._way_out = told, way_out
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by what it was built from, as errors of workers are."""
-        return type(self), (self.told, self._way_out)
-
-
-class MissingValuesError(ValueError):
-    """Missing values that nothing fills.
-
-    Parameters
-    ----------
-    counts : mapping
-        Rows with a missing value, by column.
-    where : str
-        The rows that were looked at.
-    n_rows : int, optional
-        Their number: columns that most of them lack are better left out. None if no column can be.
-    excluded : sequence of str, optional
-        Columns that are left out already; None if the features were listed.
-    """
-
-    def __init__(
-        self,
-        counts: Mapping[str, int],
-        where: str,
-        n_rows: int | None = None,
-        excluded: Sequence[str] | None = None,
-    ) -> None:
-        self.counts, self._where, self._n_rows, self._excluded = dict(counts), where, n_rows, excluded
-        if len(counts) == 1:
-            ((name, count),) = counts.items()
-            values = "1 missing value" if count == 1 else f"{count:,} missing values"
-            told, them = f"column {name!r} has {values} in {where}", "it"
-        else:
-            most_first = sorted(counts.items(), key=lambda item: -item[1])
-            listed = _some([f"{name!r} ({count:,} row{'s' * (count > 1)})" for name, count in most_first])
-            told, them = f"{len(counts)} columns have missing values in {where}: {listed}", "them"
-        self.told = told
-        mostly = [name for name, count in counts.items() if n_rows is not None and 2 * count > n_rows]
-        filled = 'with open_source(..., impute="mean")'
-        rest = f"{filled}, drop those rows, or leave {them} out of features"
-        if not mostly:
-            super().__init__(f"{told}: fill them {rest}")
-            return
-        out = f"Most of these rows lack {_some([*map(repr, mostly)])}: {left_out(mostly, excluded)}"
-        others = (
-            f". Fill the others {rest}"
-            if len(mostly) < len(counts)
-            else f", or fill what is missing {filled}"
-        )
-        super().__init__(f"{told}. {out}{others}")
-
-    def of(self, counts: Mapping[str, int]) -> MissingValuesError:
-        """Return the error for other columns of the same rows."""
-        return type(self)(counts, self._where, self._n_rows, self._excluded)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by what it was built from, as errors of workers are."""
-        return type(self), (self.counts, self._where, self._n_rows, self._excluded)
-
-
-def left_out(names: Sequence[str], excluded: Sequence[str] | None) -> str:
-    """Return how columns are left out: beside those that are already, or of the list of features."""
-    them = "it" if len(names) == 1 else "them"
-    if excluded is None:
-        return f"leave {them} out of features"
-    return f"leave {them} out with exclude={[*excluded, *names]!r}"
-
-
-def no_rows(place: str) -> ValueError:
-    """Return the error of a table without rows, about whose columns no advice would help."""
-    return ValueError(f"{place} has no rows: pass a table with rows")
-
-
-def _refuse_unusable(held: Mapping[str, str], excluded: Sequence[str] | None, unread: str = "") -> None:
-    """Refuse columns that cannot be features, all at once; `held` says what each of them holds."""
-    if not held:
-        return
-    way_out = left_out([*held], excluded)
-    if any(what.endswith("values") for what in held.values()):
-        which = "it" if len(held) == 1 else "those with values"
-        way_out = f"convert {which} to numbers or text, or {way_out}"
-    if "no value" in held.values():
-        way_out += unread
-    if len(held) == 1:
-        ((name, what),) = held.items()
-        raise ValueError(f"column {name!r} holds {what}: {way_out}")
-    by_kind: dict[str, list[str]] = {}
-    for name, what in held.items():
-        by_kind.setdefault(what, []).append(repr(name))
-    told = "; ".join(f"{what} in {_some(names)}" for what, names in by_kind.items())
-    raise ValueError(f"{len(held)} columns cannot be features ({told}): {way_out}")
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = len(texts) - _MOST_NAMED
-    return ", ".join(texts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
         return False
     return True
-
-
-def _plain(column: Any) -> Any:
-    """Return one contiguous array without dictionary encoding or views."""
-    if pa.types.is_dictionary(column.type):
-        if pa.types.is_string_view(column.type.value_type):
-            column = _without_views(column)
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string_view(column.type):  # few of Arrow's functions take one
-        column = column.cast(pa.large_string())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _without_views(column: Any) -> Any:
-    """Return a dictionary-encoded column whose dictionary was string views as one of plain text."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    plain = [
-        pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.large_string()))
-        for chunk in chunks
-    ]
-    return pa.chunked_array(plain, pa.dictionary(column.type.index_type, pa.large_string()))
-
-
-def _numbers(column: Any) -> NDArray[np.float64]:
-    """Return float64 values, one matrix column per feature, with NaN for null."""
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not pa.types.is_fixed_size_list(values.type):
-        numbers: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return numbers.reshape(-1, 1)
-    width = values.type.list_size
-    inner = values.values.slice(values.offset * width, len(values) * width)
-    matrix = np.array(_numbers(inner)).reshape(-1, width)
-    matrix[values.is_null().to_numpy(zero_copy_only=False)] = np.nan
-    return matrix

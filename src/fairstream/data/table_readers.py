@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from fairstream.data.groups import intervals_as_text
+
 try:
     import pyarrow as pa
 except ModuleNotFoundError:  # `open_source` names the extra before anything here is called
@@ -42,11 +44,40 @@ class TableReader(Protocol):
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns of text that cannot be decoded."""
 
+    @property
+    def null_values(self) -> tuple[str, ...]:
+        """Cells that were read as missing beside the usual ones."""
+
+    @property
+    def unread(self) -> str:
+        """What to add if a column seems to hold no value, and only the first lines were looked at."""
+
+    @property
+    def without_rows(self) -> str | None:
+        """The name of the file if it has no rows that types could come from."""
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether rows that do not fit are skipped: then every pass must read the same columns."""
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that the last pass skipped."""
+
 
 class Typed:
-    """A reader whose text is known to be text."""
+    """A reader whose values have types: text is text, and every row fits."""
 
     one_shot = False
+    null_values: tuple[str, ...] = ()
+    unread = ""
+    without_rows: str | None = None
+    skips_rows = False
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows that the last pass skipped: none."""
+        return 0
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse nothing."""
@@ -71,7 +102,7 @@ class FrameReader(Typed):
         self._frame = frame
         self.n_rows = int(frame.shape[0])
         if place == "the pandas frame":
-            self.schema = self._pandas_schema(frame)
+            self.schema = _pandas_schema(frame)
         else:
             self.schema = self._table(frame[:0]).schema
 
@@ -97,7 +128,7 @@ class FrameReader(Typed):
         for start in range(0, self._frame.shape[0], READ_ROWS):
             rows = slice(start, start + READ_ROWS)
             if self.place == "the pandas frame":
-                part = self._frame.iloc[rows][list(columns)]
+                part = _taken_by_arrow(self._frame.iloc[rows][list(columns)])
                 table = pa.Table.from_pandas(part, schema=schema, preserve_index=False)
             else:
                 table = self._table(self._frame[rows].select(columns)).cast(schema)
@@ -108,20 +139,39 @@ class FrameReader(Typed):
             return frame.replace_schema_metadata(None)
         return frame.to_arrow()
 
-    def _pandas_schema(self, frame: Any) -> Any:
-        if not all(isinstance(name, str) for name in frame.columns):
+
+def _pandas_schema(frame: Any) -> Any:
+    for name in frame.columns:
+        if not isinstance(name, str):
             raise ValueError(
-                "the pandas frame has column names that are not text: rename them, or pass .to_numpy()"
+                f"the pandas frame has the column name {name!r}, which is not text: rename such columns with "
+                "frame.rename(columns=str), or pass .to_numpy()"
             )
-        if frame.columns.has_duplicates:
-            raise ValueError("the pandas frame has two columns of one name: rename one")
+    if frame.columns.has_duplicates:
+        name = frame.columns[frame.columns.duplicated()][0]
+        raise ValueError(f"the pandas frame has several columns named {name!r}: rename all but one")
+    fields = []
+    for name in frame.columns:
         try:
-            return pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+            part = _taken_by_arrow(frame[[name]])
+            fields += pa.Schema.from_pandas(part, preserve_index=False)
         except pa.ArrowException as error:
             raise ValueError(
-                f"the pandas frame has a column of mixed types ({first_line(error)}): "
+                f"column {name!r} of the pandas frame holds values of several types ({first_line(error)}): "
                 "give it one type with .astype"
             ) from None
+    return pa.schema(fields)
+
+
+def _taken_by_arrow(frame: Any) -> Any:
+    """Return a pandas frame without what Arrow does not take: sparse columns, and intervals as categories."""
+    changed = {}
+    for name, of in frame.dtypes.items():
+        if hasattr(of, "subtype") and hasattr(of, "fill_value"):
+            changed[name] = frame[name].sparse.to_dense()
+        elif hasattr(of, "categories"):
+            changed[name] = intervals_as_text(frame[name])
+    return frame.assign(**changed) if changed else frame
 
 
 class StreamReader(FrontToBack):

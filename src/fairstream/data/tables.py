@@ -12,34 +12,33 @@ from os import PathLike
 from typing import Any
 
 from fairstream.data.alignment import paired
+from fairstream.data.arrow_columns import (
+    column_kind,
+    encode_labels,
+    missing_rows,
+    plain_columns,
+    target_values,
+    with_nulls,
+)
 from fairstream.data.arrow_files import ArrowReader
 from fairstream.data.blocks import Block, BlockSource
 from fairstream.data.csv_dialect import listed_tokens
 from fairstream.data.csv_files import CsvReader
 from fairstream.data.cutting import check_block_size, default_block_size, recut
 from fairstream.data.databases import QueryReader
-from fairstream.data.file_sets import FileSet, find_files
+from fairstream.data.file_search import FileSet, find_files
+from fairstream.data.files_as_one import FileReader, FilesAsOne
 from fairstream.data.groups import encode_groups
-from fairstream.data.identities import checked_ids
+from fairstream.data.ids import checked_ids
 from fairstream.data.json_lines import JsonLinesReader
-from fairstream.data.labels import LabelledSource, listed_names, refuse_roles_as_features
 from fairstream.data.lazy_tables import lazy_reader
-from fairstream.data.many_files import FileReader, ManyFiles
+from fairstream.data.list_columns import fixed_types, with_fixed_lists, with_types
 from fairstream.data.parquet_files import ParquetReader
 from fairstream.data.parts import check_part, rows_worth_a_task
 from fairstream.data.progress import reported
-from fairstream.data.table_encoding import (
-    Identifiers,
-    MissingValuesError,
-    TableEncoder,
-    column_kind,
-    encode_labels,
-    missing_rows,
-    no_rows,
-    plain_columns,
-    target_values,
-    with_nulls,
-)
+from fairstream.data.roles import LabelledSource, listed_names, refuse_roles_as_features
+from fairstream.data.table_encoding import Identifiers, TableEncoder
+from fairstream.data.table_errors import MissingValuesError, no_rows
 from fairstream.data.table_readers import FrameReader, StreamReader, TableReader
 from fairstream.errors import AbsentColumnsError
 
@@ -146,15 +145,14 @@ class TableSource:
         _check_labels(reader, sensitive_features)
         _refuse_no_rows(reader, chosen)
         self._features = tuple(chosen)
-        read: dict[str, Any] = {
-            "null_values": getattr(reader, "null_values", ()),
-            "unread": getattr(reader, "unread", ""),
-        }
+        read: dict[str, Any] = {"null_values": reader.null_values, "unread": reader.unread}
+        self._lists = fixed_types(reader, chosen, encoding)
+        schema = with_types(reader.schema, self._lists)
         if encoding is not None:
-            self._encoder = TableEncoder.restored(reader.schema, encoding, unseen=unseen, **read)
+            self._encoder = TableEncoder.restored(schema, encoding, unseen=unseen, **read)
         else:
             self._encoder = TableEncoder.plan(
-                reader.schema,
+                schema,
                 chosen,
                 categories=categories or {},
                 standardize=standardize,
@@ -258,13 +256,9 @@ class TableSource:
         return list(dict.fromkeys([*self._features, *self._sensitive, *apart, *self.kept_names]))
 
     @property
-    def _skips_rows(self) -> bool:
-        return bool(getattr(self._reader, "skips_rows", False))
-
-    @property
     def skipped_rows(self) -> int:
         """Rows that the last pass left out because they did not fit, see `bad_rows` of `open_source`."""
-        return int(getattr(self._reader, "skipped_rows", 0))
+        return self._reader.skipped_rows
 
     def _learn(self) -> None:
         columns = self._encoder.columns_to_learn
@@ -290,12 +284,13 @@ class TableSource:
         apart = {*self._sensitive, self._target, self._id_column, *self.kept_names}
         numbers = set(self._encoder.number_names) - apart
         # Which rows are skipped depends on the columns that are read: they must be the same in every pass.
-        more = self._columns if self._skips_rows else ()
+        more = self._columns if self._reader.skips_rows else ()
         wanted = list(dict.fromkeys([*columns, *more]))
         count = 0
         for batch in self._reader.batches(wanted, [name for name in wanted if name in numbers]):
             count += batch.num_rows
             chosen = batch.select(list(columns)) if more else batch
+            chosen = with_fixed_lists(chosen, self._lists) if self._lists else chosen
             yield with_nulls(chosen, self._nulls) if self._nulls else chosen
         expected = self.n_rows
         if expected is None:
@@ -355,7 +350,7 @@ def _all_but_one(counts: Sequence[int]) -> str:
 def _refuse_no_rows(reader: TableReader, features: Sequence[str]) -> None:
     """Refuse a table without rows if features have no type for want of a value."""
     if any(column_kind(reader.schema.field(name).type) == "empty" for name in features):
-        empty = reader.place if reader.n_rows == 0 else getattr(reader, "without_rows", None)
+        empty = reader.place if reader.n_rows == 0 else reader.without_rows
         if empty is not None:
             raise no_rows(empty)
 
@@ -397,7 +392,7 @@ def table_reader(data: Any, **parsing: Any) -> TableReader:
     if isinstance(files, FileSet):
         first = _READERS[files.kind](files.files[0].file, **parsing)
         many = len(files.files) > 1 or "=" in files.files[0].folders
-        return ManyFiles(files, first) if many else first
+        return FilesAsOne(files, first) if many else first
     kind = type(data).__module__.split(".")[0]
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])

@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.data.dask_types import is_array
+from fairstream.data.other_libraries import is_dask_array, is_torch
 from fairstream.linalg import FloatArray
 
 # Types that NumPy lacks, and the smallest of its own that holds them. All others keep their name.
 _HELD_BY = {"bfloat16": "float32"}
-
-
-def is_torch(X: Any) -> bool:
-    """Whether it is a tensor of torch, which is not imported to find out."""
-    return any((kind.__module__, kind.__name__) == ("torch", "Tensor") for kind in type(X).__mro__)
 
 
 def is_tensor(X: Any) -> bool:
@@ -28,7 +23,7 @@ def is_tensor(X: Any) -> bool:
     >>> is_tensor(np.eye(2))
     False
     """
-    if isinstance(X, np.ndarray | np.generic) or is_array(X):
+    if isinstance(X, np.ndarray | np.generic) or is_dask_array(X):
         return False
     return is_torch(X) or hasattr(X, "__array_namespace__")
 
@@ -47,12 +42,11 @@ class TensorRows:
     def __init__(self, X: Any) -> None:
         self._X = X.detach() if is_torch(X) else X
         self.shape = tuple(map(int, X.shape))
-        own = str(X.dtype).rpartition(".")[2]  # torch.float32, array_api_strict.float64, float32
+        own = _type_name(X)
         try:
             self.dtype = np.dtype(_HELD_BY.get(own, own))
         except TypeError:
             raise ValueError(f"X has dtype {X.dtype}: pass real numbers") from None
-        self._widened = own in _HELD_BY
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -62,7 +56,7 @@ class TensorRows:
 
         With a slice of columns too, nothing is fetched yet.
         """
-        return TensorRows(self._X[key]) if isinstance(key, tuple) else self._numpy(self._X[key, :])
+        return TensorRows(self._X[key]) if isinstance(key, tuple) else fetched(self._X[key, :])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return all rows."""
@@ -73,15 +67,27 @@ class TensorRows:
         """The whole as an array if NumPy can see it where it is, else itself."""
         return self[:] if np.shares_memory(self[:1], self[:1]) else self
 
-    def _numpy(self, part: Any) -> NDArray[Any]:
-        if is_torch(part):
-            return np.asarray((part.float() if self._widened else part).cpu().numpy())
-        if self._widened:
-            part = part.__array_namespace__().astype(part, part.__array_namespace__().float32)
-        try:
-            return np.from_dlpack(part)
-        except (BufferError, RuntimeError, TypeError, ValueError):  # on another device, or read-only
-            return np.asarray(part.get() if hasattr(part, "get") else part)  # CuPy copies by name only
+
+def fetched(X: Any) -> NDArray[Any]:
+    """Return an array, or what a tensor of any device and type holds: a view if NumPy can see it.
+
+    Examples
+    --------
+    >>> fetched([1.0, 2.0])
+    array([1., 2.])
+    """
+    if not is_tensor(X):
+        return np.asarray(X)
+    wider = _HELD_BY.get(_type_name(X))
+    if is_torch(X):
+        X = X.detach()
+        return np.asarray((X.float() if wider else X).cpu().numpy())
+    if wider:
+        X = X.__array_namespace__().astype(X, getattr(X.__array_namespace__(), wider))
+    try:
+        return np.from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError, ValueError):  # on another device, or read-only
+        return np.asarray(X.get() if hasattr(X, "get") else X)  # CuPy copies by name only
 
 
 def tensor_like(rows: FloatArray, X: Any) -> Any:
@@ -141,3 +147,7 @@ def _reshaped(X: Any, shape: tuple[int, ...]) -> Any:
     if is_tensor(X) and not is_torch(X):
         return X.__array_namespace__().reshape(X, shape)
     return X.reshape(shape)
+
+
+def _type_name(X: Any) -> str:
+    return str(X.dtype).rpartition(".")[2]  # torch.float32, array_api_strict.float64, float32

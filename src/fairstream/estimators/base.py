@@ -1,9 +1,11 @@
-"""FairEstimator: what every estimator learns with, keeps and writes; what it does with rows is its own."""
+"""FairEstimator: how every estimator learns, solves, saves and resumes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,51 +18,62 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import BlockSource, Matrix, take_rows
 from fairstream.data.cutting import default_block_size, row_ranges
-from fairstream.data.frames import check_numbers, column_names, eager_frame, take_out, without
-from fairstream.data.given import Given
+from fairstream.data.frames import check_numbers, column_names, eager_frame, refuse_missing, take_out, without
 from fairstream.data.groups import Groups, encode_groups
-from fairstream.data.identities import take_ids
+from fairstream.data.ids import take_ids
 from fairstream.data.intersections import IntersectedSource, intersection_names, with_intersections
+from fairstream.data.kinds import Given
 from fairstream.data.matrices import check_matrix
 from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.schema import Schema
-from fairstream.data.small_groups import row_level_caution, warn_of_row_level
+from fairstream.data.small_groups import MIN_GROUP_SIZE, row_level_caution, warn_of_row_level
 from fairstream.data.tensors import TensorRows
-from fairstream.estimators.learner import (
-    Learner,
+from fairstream.estimators.learner import Learner
+from fairstream.estimators.solvers import (
     check_parameters,
     learner_from_state,
     new_learner,
     reads_whole_steps,
 )
-from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, write_file
+from fairstream.files.atomic import PathLike
+from fairstream.files.format import Arrays, Header, Storable, checked, write_file
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
-from fairstream.subspace.choices import Choices, choice_names
+from fairstream.subspace.choices import Choices, NUnfair, Screen, choice_names
 from fairstream.subspace.dither import check_ids_given, warn_of_unused
 from fairstream.subspace.model import FairSubspace
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[misc]
-    """A scikit-learn estimator around a `Learner`: it learns, solves on first use, saves and resumes.
+    """A scikit-learn estimator around a `Learner`: learns, solves on first use, saves and resumes.
 
-    Subclasses have the parameters, and `transform`. What a learner and `Choices` ask for and a subclass has
-    no parameter for is in its `fixed`.
+    The fields are the parameters that all estimators share, as `FairStreamingPCA` describes them;
+    scikit-learn reads them from the `__init__` of the dataclass. Subclasses add `transform` and parameters of
+    their own. `fixed` holds what learners and `Choices` ask for and a subclass has no parameter for.
     """
 
     fixed: ClassVar[Mapping[str, Any]] = {}
 
-    sensitive_columns: str | Sequence[str] | None
-    intersections: Sequence[Sequence[str]] | None
-    min_group_size: int
-    dither: float
-    dither_key: PathLike | None
-    ids: bool | str
-    random_state: Any
+    n_unfair: NUnfair = 1
+    constraint: str = "all"
+    solver: str = "auto"
+    rank: int | None = None
+    step_rows: int | tuple[int, int] | None = None
+    power_steps: int | tuple[int, int] = 10
+    on_empty_group: str = "extend"
+    sensitive_columns: str | Sequence[str] | None = None
+    intersections: Sequence[Sequence[str]] | None = None
+    min_group_size: int = MIN_GROUP_SIZE
+    screen: Screen = None
+    dither: float = 0.0
+    ids: bool | str = False
+    dither_key: PathLike | None = None
+    random_state: Any = None
 
-    _learner: Learner
-    _subspace: FairSubspace | None
+    _learner: Learner = field(init=False)
+    _subspace: FairSubspace | None = field(init=False)
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
     __metadata_request__partial_fit: ClassVar[dict[str, bool]] = {"sensitive_features": True}
@@ -123,7 +136,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def partial_fit(
         self, X: Any, y: Any = None, *, sensitive_features: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Learn from one more block of any number of rows, all of them or none. Parameters as in `fit`."""
+        """Learn from one more block of rows; an error leaves none of them learned. Parameters as in `fit`."""
         with self._unchanged_on_error():
             started, parameters = self.__sklearn_is_fitted__(), self.settings()
             check_parameters(parameters)
@@ -172,7 +185,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def erase(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
         """Return X, n x d, without its part in the unfair subspace, with `dither` if that is set.
 
-        A guarded model has no such part: what comes back are the rows that its k scores stand for.
+        A guarded model hides groups in its k scores only: the rows that these stand for come back.
 
         Parameters
         ----------
@@ -208,7 +221,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         write_file(path, self.kind, *self.to_state(with_sample=with_sample))
 
     def describe(self) -> dict[str, Any]:
-        """Return the parameters and the figures of what was learned that a reader wants first."""
+        """Return the parameters and the main figures of what was learned."""
         learner = self.learner_
         caution = row_level_caution(learner.group_counts, learner.n_rows, self.min_group_size)
         return {"parameters": self.get_params(deep=False), **learner.describe(), "caution": caution}
@@ -216,11 +229,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
     def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return parameters and what was learned, as JSON values and arrays (not copied).
 
-        A subspace is not part of it: it is solved again after loading. Sampled rows are, if told to.
+        The subspace is not included: it is solved again after loading. Sampled rows are with `with_sample`.
         """
         if self.settings()["guard"] and not with_sample:
             raise ValueError(
-                "a guarded estimator is solved from sampled rows, which a file holds only if told to: save "
+                "a guarded estimator is solved from sampled rows, which a file holds only on request: save "
                 "subspace_, which holds no row, or pass with_sample=True"
             )
         seed = self.random_state
@@ -230,8 +243,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             )
         learned, arrays = self.learner_.to_state(with_sample=with_sample)
         names = getattr(self, "feature_names_in_", None)
+        parameters = self.get_params(deep=False)
+        if self.dither_key is not None:
+            parameters["dither_key"] = os.fspath(self.dither_key)
         header = {
-            "parameters": self.get_params(deep=False),
+            "parameters": parameters,
             "feature_names_in": None if names is None else [*map(str, names)],
         }
         return header | learned, arrays
@@ -247,7 +263,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         estimator, names = cls(**parameters), header["feature_names_in"]
         learner = estimator.stored_learner(header, arrays)
         checked(names is None or len(names) == learner.n_features, "feature names and features")
-        # Files of before there was a schema have its parts here.
+        # Files written before there was a schema have its parts here.
         names = None if names is None else tuple(map(str, names))
         learner.schema = learner.schema.filled(Schema(names, header.get("encoding")))
         return estimator.adopt(learner)
@@ -316,7 +332,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         """The solver that "auto" came to."""
         return self.learner_.solver
 
-    # Learners, for whoever reads the rows in the estimator's place ----------------------------------
+    # For code that reads the rows in place of the estimator ------------------------------------------
 
     def new_learner(self, X: Matrix, groups: Groups | None) -> Learner:
         """Return an empty learner for rows like these, and with their names; refuse missing groups."""
@@ -349,19 +365,21 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 self.subspace_  # noqa: B018
         return self
 
-    def kept_target(self, target: Any) -> NDArray[np.float64] | None:
-        """Return the target of some rows as numbers, None unless it is to be kept."""
+    def kept_target(self, target: Any, name: str = "the target") -> NDArray[np.float64] | None:
+        """Return a target as numbers, None unless it is to be kept; errors call it by `name`."""
         if target is None or not self.settings()["keep_target"]:
             return None
         values = np.asarray(target)
         if values.dtype.kind not in "fiub":
-            raise ValueError(f"the target has dtype {values.dtype}, keep_target needs numbers: write 0 and 1")
+            raise ValueError(
+                f"{name} has dtype {values.dtype}, keep_target needs numbers: pass 0 and 1, or booleans"
+            )
         return values.astype(np.float64)
 
     def roles(self) -> dict[str, Any]:
         """Return the options of `open_source` that the parameters imply, for data that is not open yet."""
-        named = self.sensitive_columns
-        roles = {} if named is None else {"sensitive_features": column_names(named, "sensitive_columns")}
+        names = self._sensitive_names
+        roles: dict[str, Any] = {"sensitive_features": names} if names else {}
         return roles | ({"ids": self.ids} if isinstance(self.ids, str) else {})
 
     def with_intersections(self, source: BlockSource) -> BlockSource:
@@ -372,7 +390,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         return IntersectedSource(source, self.intersections)
 
     def check_source(self, source: Any) -> None:
-        """Refuse a source that this estimator is not for."""
+        """Refuse a source that does not suit this estimator."""
         if isinstance(self.ids, str) and self.ids in Schema.of(source).variables():
             raise ValueError(
                 f"the source has the column {self.ids!r} among its features, and ids names it as what tells "
@@ -400,11 +418,20 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             raise
 
     def _given(self, X: Any, axis: int | None = None) -> Given:
-        """Return what was passed, without its sensitive columns and that of ids."""
-        named = self.sensitive_columns
-        apart = [] if named is None else column_names(named, "sensitive_columns")
-        apart += [self.ids] if isinstance(self.ids, str) else []
+        """Return what was passed without its sensitive columns and its column of ids."""
+        apart = self._columns_apart
         return Given(without(X, apart) if apart else X, axis)
+
+    @property
+    def _sensitive_names(self) -> list[str]:
+        """The columns that `sensitive_columns` names."""
+        named = self.sensitive_columns
+        return [] if named is None else column_names(named, "sensitive_columns")
+
+    @property
+    def _columns_apart(self) -> list[str]:
+        """The columns of X that are no features."""
+        return self._sensitive_names + ([self.ids] if isinstance(self.ids, str) else [])
 
     def _checked(self, X: Any, *, reset: bool = False) -> Any:
         """Return features as scikit-learn checks them, a frame as an array."""
@@ -413,11 +440,15 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         if frame is not None:
             self._refuse_table(frame.columns)
         check_numbers(X)  # before scikit-learn, which names no column
-        # Rows that are fetched block by block are checked block by block.
+        # A tensor's rows are fetched block by block, and checked then.
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         options = {"skip_check_array": True} if isinstance(X, TensorRows) else options
-        rows = validate_data(self, X, reset=reset, **options)
-        # Of a frame with nullable columns older versions make objects.
+        try:
+            rows = validate_data(self, X, reset=reset, **options)
+        except ValueError:
+            refuse_missing(X)  # which scikit-learn does without the name of the column
+            raise
+        # Older versions turn a frame with nullable columns into objects.
         return rows.astype(np.float64) if rows.dtype == object else rows
 
     def _refuse_table(self, columns: Sequence[str]) -> None:
@@ -439,7 +470,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         return (own or get_config()["transform_output"]) != "default"
 
     def _noise(self, X: Any, ids: Any) -> dict[str, Any]:
-        """Return what a subspace is told of the noise to add to the rows of X."""
+        """Return the options of `embed` and `erase` for the noise on the rows of X."""
         warn_of_unused(self.dither, self.dither_key, ids)
         _, ids = take_ids(X, ids, self.ids)
         check_ids_given(self.ids, self.dither, ids)
@@ -447,19 +478,16 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
 
     def _target(self, y: Any, X: Matrix) -> NDArray[np.float64] | None:
         """Return the target as numbers, None unless it is to be kept."""
-        if not self.settings()["keep_target"] or y is None:
-            return None
-        values = np.asarray(paired(y, X, "y"))
-        if values.shape != (X.shape[0],):
+        values = self.kept_target(y if y is None else paired(y, X, "y"), "y")
+        if values is not None and values.shape != (X.shape[0],):
             raise ValueError(f"y has shape {values.shape}, X has {X.shape[0]} rows: pass one value per row")
-        if values.dtype.kind not in "fiub":
-            raise ValueError(f"y has dtype {values.dtype}: pass numbers or booleans, such as y == 'yes'")
-        return values.astype(np.float64)
+        return values
 
     def _checked_rows(
         self, X: Any, sensitive_features: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[Any, Groups | None, Any]:
         """Return features, encoded groups and weights, in the same order."""
+        eager_frame(X)  # refuses what only looks like a frame in memory, before labels are paired with it
         sensitive_features = paired(sensitive_features, X)
         sample_weight = paired(sample_weight, X, "sample_weight")
         if self.sensitive_columns is not None:
@@ -468,8 +496,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                     f"sensitive_features and sensitive_columns={self.sensitive_columns!r} are both given: "
                     "leave one of them out"
                 )
-            names = column_names(self.sensitive_columns, "sensitive_columns")
-            X, sensitive_features = take_out(X, names, "sensitive_columns")
+            X, sensitive_features = take_out(X, self._sensitive_names, "sensitive_columns")
         X = without(X, [self.ids]) if isinstance(self.ids, str) else X
         X = self._checked(Given(X).rows, reset=reset)
         groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
@@ -483,8 +510,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 "sensitive_features is missing: pass one label per row and attribute, name columns of X in "
                 'sensitive_columns, or constraint="none" for ordinary streaming PCA'
             )
-        named, known = self.sensitive_columns, [*(groups or ())]
-        for name in () if named is None else column_names(named, "sensitive_columns"):
+        known = [*(groups or ())]
+        for name in self._sensitive_names:
             if name not in known:
                 raise ValueError(
                     f"sensitive_columns names {name!r}, the rows come with the attributes {known}: open the "

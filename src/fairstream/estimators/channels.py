@@ -1,4 +1,4 @@
-"""ChannelLearner: a learner for each channel of planar rows, which all learn or none."""
+"""ChannelLearner: a learner for each channel of planar rows; either all of them learn a block, or none."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, Matrix
 from fairstream.data.groups import Groups
 from fairstream.data.schema import Schema
-from fairstream.data.small_groups import Counts
-from fairstream.estimators.learner import Learner, StepLearner, learner_from_state
+from fairstream.estimators.learner import Learner, StepLearner
+from fairstream.estimators.solvers import learner_from_state
 from fairstream.files.format import Arrays, Header, checked
 from fairstream.power.method import PartialSums
 from fairstream.subspace.channels import ChannelSubspaces, joined_states, parted_states, side_by_side
@@ -21,8 +20,13 @@ from fairstream.subspace.choices import Choices
 from fairstream.subspace.frontier import Frontier
 
 
+def _of_first(name: str) -> Any:
+    """Return a property that is that of the first channel's learner."""
+    return property(lambda channels: getattr(channels.learners[0], name))
+
+
 class ChannelLearner:
-    """Learners side by side, each of its own columns. A `Learner` itself.
+    """Learners side by side, each for its own columns. A `Learner` itself.
 
     Parameters
     ----------
@@ -33,13 +37,23 @@ class ChannelLearner:
 
     Examples
     --------
-    >>> from fairstream.estimators.learner import MomentsLearner
+    >>> from fairstream.estimators.moments_learner import MomentsLearner
     >>> from fairstream.moments import GroupMoments
     >>> learner = ChannelLearner([MomentsLearner(GroupMoments(2)) for channel in range(3)])
+    >>> import numpy as np
     >>> learner.update(np.ones((5, 6)))
     >>> learner.n_rows, learner.n_features
     (5, 6)
     """
+
+    # The same for all channels
+    dtype = _of_first("dtype")
+    n_rows = _of_first("n_rows")
+    group_counts = _of_first("group_counts")
+    solver = _of_first("solver")
+    passes = _of_first("passes")
+    needs_groups = _of_first("needs_groups")
+    phase = _of_first("phase")
 
     def __init__(self, learners: Sequence[Learner], schema: Schema | None = None) -> None:
         self.learners, self.schema = tuple(learners), schema or Schema()
@@ -49,36 +63,8 @@ class ChannelLearner:
         return sum(learner.n_features for learner in self.learners)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.learners[0].dtype
-
-    @property
-    def n_rows(self) -> int | float:
-        return self.learners[0].n_rows
-
-    @property
-    def group_counts(self) -> Counts:
-        return self.learners[0].group_counts
-
-    @property
-    def solver(self) -> str:
-        return self.learners[0].solver
-
-    @property
-    def passes(self) -> int:
-        return self.learners[0].passes
-
-    @property
     def is_settled(self) -> bool:
         return all(learner.is_settled for learner in self.learners)
-
-    @property
-    def needs_groups(self) -> bool:
-        return self.learners[0].needs_groups
-
-    @property
-    def phase(self) -> str:
-        return self.learners[0].phase
 
     @property
     def moments(self) -> tuple[Any, ...]:
@@ -143,7 +129,7 @@ class ChannelLearner:
         return cast(tuple[StepLearner, ...], self.learners)
 
     def _change(self, change: Callable[[int, Any], None]) -> None:
-        """Change copies of all learners, then take them over at once: no channel is ahead of the others."""
+        """Change copies of all learners, then replace the originals: no channel is ahead of the others."""
         changed = self.copy().learners
         for c, learner in enumerate(changed):
             change(c, learner)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fairstream.data.frames import column_names
-from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.estimators.base import FairEstimator
-from fairstream.files.format import PathLike, storable
-from fairstream.subspace.choices import NUnfair, Screen
+from fairstream.files.format import storable
 
 
 @storable
 class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
     """Erases the directions in which sensitive groups differ, and keeps the columns of X.
 
-    For use before any model: what comes out has the columns, the names and the kind of what went in. Only
-    sensitive columns that are named in `sensitive_columns` are left out. `FairStreamingPCA.erase` does the
-    same with the same parameters, and also `directions="relative"`, which are those within some components.
+    For use before any model: what comes out has the columns, the names and the kind of what went in, except
+    for the columns that `sensitive_columns` names. `FairStreamingPCA.erase` does the same with the same
+    parameters, and knows `directions="relative"` too, which depend on the components.
 
     Parameters
     ----------
@@ -72,41 +69,6 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         "whiten": False,
     }
 
-    def __init__(
-        self,
-        *,
-        n_unfair: NUnfair = 1,
-        constraint: str = "all",
-        solver: str = "auto",
-        rank: int | None = None,
-        step_rows: int | tuple[int, int] | None = None,
-        power_steps: int | tuple[int, int] = 10,
-        on_empty_group: str = "extend",
-        sensitive_columns: str | Sequence[str] | None = None,
-        intersections: Sequence[Sequence[str]] | None = None,
-        min_group_size: int = MIN_GROUP_SIZE,
-        screen: Screen = None,
-        dither: float = 0.0,
-        ids: bool | str = False,
-        dither_key: PathLike | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_unfair = n_unfair
-        self.constraint = constraint
-        self.solver = solver
-        self.rank = rank
-        self.step_rows = step_rows
-        self.power_steps = power_steps
-        self.on_empty_group = on_empty_group
-        self.sensitive_columns = sensitive_columns
-        self.intersections = intersections
-        self.min_group_size = min_group_size
-        self.screen = screen
-        self.dither = dither
-        self.ids = ids
-        self.dither_key = dither_key
-        self.random_state = random_state
-
     def transform(self, X: Any, *, axis: int | None = None, ids: Any = None) -> Any:
         """Return X, n x d, without its unfair part; X, `axis`, `ids` and what is returned as in `erase`."""
         check_is_fitted(self)
@@ -120,9 +82,7 @@ class FairEraser(OneToOneFeatureMixin, FairEstimator):  # type: ignore[misc]
         Scaled features of a table are called "age (scaled)", so that nobody takes them for its columns.
         """
         if input_features is not None:
-            named = self.sensitive_columns
-            apart = [] if named is None else column_names(named, "sensitive_columns")
-            apart += [self.ids] if isinstance(self.ids, str) else []
+            apart = self._columns_apart
             input_features = [name for name in input_features if name not in apart]
         names = super().get_feature_names_out(input_features)
         if not self.learner_.schema.shares_names:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.groups import Groups
-from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.estimators.channels import ChannelLearner, channel_columns
-from fairstream.estimators.learner import new_learner
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.files.format import Arrays, Header, PathLike, checked, storable
+from fairstream.estimators.solvers import new_learner
+from fairstream.files.format import Arrays, Header, checked, storable
 from fairstream.linalg import FloatArray
 from fairstream.moments import GroupMoments
 from fairstream.power import FairPowerMethod
 from fairstream.subspace.channels import ChannelSubspaces, side_by_side
-from fairstream.subspace.choices import NUnfair, Screen, check_choice, is_count
+from fairstream.subspace.choices import check_choice, is_count
 from fairstream.subspace.frontier import Frontier
 
 CHANNELS = ("separate", "joint")
 
 
 @storable
+@dataclass(eq=False, repr=False, kw_only=True)
 class FairImagePCA(FairStreamingPCA):
     """Fair streaming PCA of images: a model for each colour channel, in one pass over the rows.
 
@@ -85,60 +86,8 @@ class FairImagePCA(FairStreamingPCA):
 
     kind: ClassVar[str] = "FairImagePCA"
 
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        n_channels: int = 3,
-        channels: str = "separate",
-        n_unfair: NUnfair = 1,
-        constraint: str = "all",
-        directions: str = "absolute",
-        solver: str = "auto",
-        rank: int | None = None,
-        step_rows: int | tuple[int, int] | None = None,
-        power_steps: int | tuple[int, int] = 10,
-        on_empty_group: str = "extend",
-        sensitive_columns: str | Sequence[str] | None = None,
-        intersections: Sequence[Sequence[str]] | None = None,
-        min_group_size: int = MIN_GROUP_SIZE,
-        screen: Screen = None,
-        guard: float = 0.0,
-        keep_target: float = 0.0,
-        guard_seed: int = 0,
-        sample: int | None = None,
-        whiten: bool = False,
-        dither: float = 0.0,
-        ids: bool | str = False,
-        dither_key: PathLike | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            n_components,
-            n_unfair=n_unfair,
-            constraint=constraint,
-            directions=directions,
-            solver=solver,
-            rank=rank,
-            step_rows=step_rows,
-            power_steps=power_steps,
-            on_empty_group=on_empty_group,
-            sensitive_columns=sensitive_columns,
-            intersections=intersections,
-            min_group_size=min_group_size,
-            screen=screen,
-            guard=guard,
-            keep_target=keep_target,
-            guard_seed=guard_seed,
-            sample=sample,
-            whiten=whiten,
-            dither=dither,
-            ids=ids,
-            dither_key=dither_key,
-            random_state=random_state,
-        )
-        self.n_channels = n_channels
-        self.channels = channels
+    n_channels: int = 3
+    channels: str = "separate"
 
     # A learner for each channel ---------------------------------------------------------------------
 
@@ -167,7 +116,7 @@ class FairImagePCA(FairStreamingPCA):
         return learner
 
     def check_source(self, source: Any) -> None:
-        """Refuse a source whose channels are others than the estimator's, or that has none.
+        """Refuse a source with another number of channels, or without any.
 
         Examples
         --------

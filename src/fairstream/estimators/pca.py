@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fairstream.data.small_groups import MIN_GROUP_SIZE
 from fairstream.estimators.base import FairEstimator
-from fairstream.files.format import PathLike, storable
+from fairstream.files.format import storable
 from fairstream.linalg import FloatArray
-from fairstream.subspace.choices import NUnfair, Screen, choice_names
+from fairstream.subspace.choices import choice_names
 from fairstream.subspace.frontier import Frontier
 
 
 @storable
+@dataclass(eq=False, repr=False)
 class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type: ignore[misc]
     """PCA that nulls the directions in which sensitive groups differ, learned in one pass.
 
@@ -42,18 +43,19 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
     solver : {"auto", "exact", "sketch", "power"}, default "auto"
         "exact" keeps d x d moments; "sketch" keeps about `rank` directions, O(d rank) memory; "auto" is exact
         up to 2,000 features (fewer with very many groups) unless `rank` is given. "power" is the paper's
-        fair noisy power method, O(d k) memory, two phases, nothing before both are through.
+        fair noisy power method: O(d k) memory, two phases, no result before both are finished.
     rank : int, optional
-        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64. From half of
-        the features on, and by default up to 512 features, moments are exact after all; `solver_` says so.
-        Data whose variance is spread evenly over many features (rare categories, standardised) needs more.
+        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64. Moments are
+        exact after all, as `solver_` then says, if it is at least half of the features, or by default up to
+        512 features. Data whose variance is spread evenly over many features (rare categories, standardised)
+        needs a larger rank.
     step_rows : int or (int, int), optional
         "power" only: rows per step in the two phases. None reads the whole data in every step (not with
         `partial_fit`).
     power_steps : int or (int, int), default 10
         "power" only: steps of the two phases.
     on_empty_group : {"extend", "zero"}, default "extend"
-        "power" only: what to do if a block ends without a row of a compared group.
+        "power" only: extend a step whose rows lack a compared group, or take that group's sums as zero.
     sensitive_columns : str or list of str, optional
         Columns of X, a frame, that hold the sensitive attributes: they are the labels, in place of
         `sensitive_features`, and no features. `transform` and `erase` leave them out if they are there, so
@@ -62,20 +64,20 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         Attributes to combine, such as [("sex", "race")]: each combination of their groups that occurs is a
         group of a further attribute "sex & race".
     min_group_size : int, default 20
-        A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and mean
-        and, if needed, those of the next smaller group, so that they do not follow from the others.
+        A fit that compares a group of fewer rows warns, and a saved `subspace_` leaves out its count and
+        mean, and those of the next smallest group if they would give these away.
     screen : int, float or list of str, optional
-        Columns that no component may use: so many of those with the largest standardised gap between group
-        means (whole one-hot variables of a table at once), all whose gap exceeds a limit, or names. Solver
-        "power" first ranks columns by the rows of one step or, if step_rows is None, in a pass of its own,
-        unless they are named.
+        Columns that no component may use: the number of them, taken by the largest standardised gap between
+        group means (whole one-hot variables of a table at once); a limit (a float) that no gap may exceed; or
+        names. Unless they are named, solver "power" first ranks columns by the rows of one step or, if
+        step_rows is None, in a pass of its own.
     guard : float, default 0
         Price of what a nonlinear adversary reads from the scores: 0.5 to 2 for tables, more for images, such
         as 8. It trades variance for groups that trees and networks cannot tell apart, which moments alone
         cannot promise, and works best with `constraint="none"`. Needs a sample of rows, which a fit with a
         guard keeps.
     keep_target : float, default 0
-        With a guard: price of what the adversary reads of y, to be kept.
+        With a guard: reward for what can still be read of y.
     guard_seed : int, default 0
         Seed of the guard's draws.
     sample : int, optional
@@ -85,11 +87,11 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         Divide every coordinate by its deviation, so that all have unit variance.
     dither : float, default 0
         `transform` and `erase` add noise of this share of each score's deviation. The same row gets the same
-        noise; whoever has the key can take it off.
+        noise; whoever has the key can remove it.
     ids : bool or str, default False
-        The noise of dither depends on whose row it is, not on its values, so that people with equal rows get
-        different noise. A name takes the ids, whole numbers or text, from this column of X, which is then no
-        feature; True asks for `transform(X, ids=...)`.
+        Make the noise of dither depend on whose row it is, not on its values, so that people with equal rows
+        get different noise. A name: the column of X that holds the ids, whole numbers or text, and is no
+        feature. True: ids are passed to `transform(X, ids=...)`.
     dither_key : path, optional
         File that holds the secret key of the noise; by default the environment variable
         FAIRSTREAM_DITHER_KEY does. The key itself is stored nowhere.
@@ -132,54 +134,14 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
 
     kind: ClassVar[str] = "FairStreamingPCA"
 
-    def __init__(
-        self,
-        n_components: int | float | None = None,
-        *,
-        n_unfair: NUnfair = 1,
-        constraint: str = "all",
-        directions: str = "absolute",
-        solver: str = "auto",
-        rank: int | None = None,
-        step_rows: int | tuple[int, int] | None = None,
-        power_steps: int | tuple[int, int] = 10,
-        on_empty_group: str = "extend",
-        sensitive_columns: str | Sequence[str] | None = None,
-        intersections: Sequence[Sequence[str]] | None = None,
-        min_group_size: int = MIN_GROUP_SIZE,
-        screen: Screen = None,
-        guard: float = 0.0,
-        keep_target: float = 0.0,
-        guard_seed: int = 0,
-        sample: int | None = None,
-        whiten: bool = False,
-        dither: float = 0.0,
-        ids: bool | str = False,
-        dither_key: PathLike | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.n_unfair = n_unfair
-        self.constraint = constraint
-        self.directions = directions
-        self.solver = solver
-        self.rank = rank
-        self.step_rows = step_rows
-        self.power_steps = power_steps
-        self.on_empty_group = on_empty_group
-        self.sensitive_columns = sensitive_columns
-        self.intersections = intersections
-        self.min_group_size = min_group_size
-        self.screen = screen
-        self.guard = guard
-        self.keep_target = keep_target
-        self.guard_seed = guard_seed
-        self.sample = sample
-        self.whiten = whiten
-        self.dither = dither
-        self.ids = ids
-        self.dither_key = dither_key
-        self.random_state = random_state
+    n_components: int | float | None = None
+    _: KW_ONLY
+    directions: str = "absolute"
+    guard: float = 0.0
+    keep_target: float = 0.0
+    guard_seed: int = 0
+    sample: int | None = None
+    whiten: bool = False
 
     def frontier(self, n_unfair: Iterable[int] | None = None, **choices: Any) -> Frontier:
         """Return variance kept and gaps left for every m, from the moments alone.

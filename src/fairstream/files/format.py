@@ -6,8 +6,9 @@ A file is a valid safetensors file. Its header begins, at fixed places, with the
 
 The SHA-256 covers every byte of the file, the 64 digits themselves taken as zeros. The JSON says what the
 file is: format version, kind, state (parameters, group labels, ...), memory order of the arrays, library
-versions. Size and digest are checked before any JSON is parsed, how much the JSON holds before it is parsed,
-the table of arrays before any is read, and every number before an object is built. Nothing is ever unpickled.
+versions. Everything is checked before it is used: size and digest before any JSON is parsed, the amount of
+JSON before it is parsed, the table of arrays before any is read, every number before an object is built.
+Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,14 +19,11 @@ import math
 import os
 import platform
 import re
-import shutil
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
-from uuid import uuid4
 
 import numpy as np
 import scipy
@@ -33,6 +31,7 @@ from numpy.typing import NDArray
 
 from fairstream._version import __version__
 from fairstream.errors import FairstreamFileError
+from fairstream.files.atomic import PathLike, atomic_file
 from fairstream.linalg import is_finite
 
 FORMAT_VERSION = 1
@@ -40,7 +39,6 @@ READABLE_VERSIONS = (1,)
 
 Header: TypeAlias = Mapping[str, Any]
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
-PathLike: TypeAlias = str | os.PathLike[str]
 
 _NO_DIGEST = b"0" * 64
 _START = re.compile(rb'\{"__metadata__":\{"sha256":"([0-9a-f]{64})","size":"([0-9]{20})",')
@@ -61,7 +59,7 @@ _MAX_AXES = 8
 _MAX_DIMENSION = 2**48
 _MAX_NESTING = 32
 _FREE_VALUES = 100_000  # JSON values that any file may hold; beyond them one per 4 bytes of arrays
-# What parsing and building raise for contents that nobody wrote.
+# What parsing and building raise for contents that fairstream never wrote.
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _ORTHONORMAL = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 _LABEL_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -80,7 +78,7 @@ S = TypeVar("S", bound="type[Storable]")
 
 
 class Storable:
-    """What can be written to a file: it turns into JSON values and arrays, and back."""
+    """An object that files can hold: it turns into JSON values and arrays, and back."""
 
     kind: ClassVar[str]
 
@@ -94,7 +92,7 @@ class Storable:
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """Return the figures that a reader of its file wants first, as JSON values."""
+        """Return the main figures, as JSON values, for a reader of its file."""
         raise NotImplementedError
 
     def save(self, path: PathLike) -> None:
@@ -164,7 +162,7 @@ def build(path: PathLike, about: Header, arrays: Arrays) -> Any:
 def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None:
     """Write a file of some kind; a reader sees the old file or the new one, even after a power cut.
 
-    What `read_file` would refuse is refused here, before the old file is lost.
+    Anything that `read_file` would refuse is refused here, before the old file is replaced.
     """
     for name, array in arrays.items():
         if not is_finite(array):
@@ -200,91 +198,6 @@ def write_file(path: PathLike, kind: str, state: Header, arrays: Arrays) -> None
         stream.write(start)
         for array in stored.values():
             stream.write(_bytes_of(array))
-
-
-@contextmanager
-def atomic_file(path: PathLike) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name, whole and on disk, only when the block ends well.
-
-    Several threads and processes may write to one name: each has its own temporary file, the last one wins. A
-    file that is overwritten keeps its mode.
-    """
-    target = Path(path)
-    check_target(target)
-    draft = target.with_name(f".{target.name}.{os.getpid()}-{uuid4().hex[:12]}.part")
-    try:
-        with open(draft, "xb") as stream:
-            _keep_mode(target, draft)
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    sync_folder(target.parent)
-
-
-@contextmanager
-def atomic_folder(path: PathLike) -> Iterator[Path]:
-    """Make a folder that appears under its name, with all it holds, only when the block ends well.
-
-    Yields the folder to write to. One that exists is never replaced.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     with atomic_folder(Path(place, "parts")) as folder:
-    ...         _ = Path(folder, "a.txt").write_text("a")
-    ...     [found.name for found in Path(place, "parts").iterdir()]
-    ['a.txt']
-    """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{target.parent} is not a folder: make it before writing {target.name}")
-    if os.path.lexists(target):
-        raise FileExistsError(f"{target} exists: name another folder, or remove it first")
-    draft = target.with_name(f".{target.name}.{os.getpid()}-{uuid4().hex[:12]}.part")
-    draft.mkdir()
-    try:
-        yield draft
-        sync_folder(draft)
-        draft.rename(target)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    sync_folder(target.parent)
-
-
-def _keep_mode(target: Path, draft: Path) -> None:
-    """Give the draft the mode of the file it will replace, before anything is in it."""
-    if os.name != "posix":
-        return
-    with suppress(FileNotFoundError):
-        draft.chmod(stat.S_IMODE(target.stat().st_mode))
-
-
-def check_target(target: Path) -> None:
-    """Refuse a name under which no file can be put: in no folder, or of a folder or device."""
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"{target.parent} is not a folder: make it before writing {target.name} into it"
-        )
-    if target.exists() and not target.is_file():
-        # A rename would put a plain file in the place of a device such as /dev/null.
-        raise FileExistsError(f"{target} is not a regular file: name a file to write")
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on disk; a rename is not durable before that."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def library_versions() -> dict[str, str]:
@@ -426,7 +339,7 @@ def _check_digest(path: PathLike, start: bytearray, stream: IO[bytes], payload_b
 
 
 def _check_amount(start: bytes | bytearray, n_arrays: int, payload_bytes: int) -> None:
-    """Refuse a header that describes more than belongs to these arrays; parsing it could take any memory.
+    """Refuse a header out of proportion to the arrays; parsing it could take any amount of memory.
 
     Every JSON value but the first of its container follows a comma, and every container begins with a
     bracket, so the signs bound the values. A feature has a name, its column's encoding, and at least 8 bytes

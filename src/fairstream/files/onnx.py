@@ -8,7 +8,7 @@ import numpy as np
 
 from fairstream._version import __version__
 from fairstream.errors import missing_extra
-from fairstream.files.format import PathLike, atomic_file
+from fairstream.files.atomic import PathLike, atomic_file
 from fairstream.linalg import FloatArray
 
 OPSET = 13  # the first with Sub and MatMul as every current runtime has them
@@ -31,44 +31,27 @@ def write_embedding(path: PathLike, mean: FloatArray, components: FloatArray) ->
     _write(path, nodes, {"mean": mean, "components": components.T}, len(components))
 
 
-def write_erasure(path: PathLike, mean: FloatArray, U: FloatArray) -> None:
-    """Write X -> X - (X - mean) U'U as an ONNX model with the output "erased" (n, d).
+def write_erasure(path: PathLike, mean: FloatArray, basis: FloatArray, *, keeps_basis: bool = False) -> None:
+    """Write X -> X - (X - mean) B'B as an ONNX model with the output "erased" (n, d).
 
     Parameters
     ----------
     path : path
         Written atomically.
     mean : array (d,)
-    U : array (m', d)
-        Orthonormal rows; its type is that of input and output.
+    basis : array (m, d)
+        B, orthonormal rows; its type is that of input and output.
+    keeps_basis : bool
+        Write X -> (X - mean) B'B + mean instead: of the rows, only what the basis holds is left.
     """
+    last = ("Add", ["part", "mean"], "erased") if keeps_basis else ("Sub", ["X", "part"], "erased")
     nodes = [
         _CENTRED,
         ("MatMul", ["centred", "into_basis"], "inside"),
-        ("MatMul", ["inside", "basis"], "unfair"),
-        ("Sub", ["X", "unfair"], "erased"),
+        ("MatMul", ["inside", "basis"], "part"),
+        last,
     ]
-    _write(path, nodes, {"mean": mean, "into_basis": U.T, "basis": U}, U.shape[1])
-
-
-def write_reconstruction(path: PathLike, mean: FloatArray, components: FloatArray) -> None:
-    """Write X -> (X - mean) V'V + mean, the rows that k coordinates stand for, with the output "erased".
-
-    Parameters
-    ----------
-    path : path
-        Written atomically.
-    mean : array (d,)
-    components : array (k, d)
-        V, orthonormal rows; its type is that of input and output.
-    """
-    nodes = [
-        _CENTRED,
-        ("MatMul", ["centred", "into_basis"], "inside"),
-        ("MatMul", ["inside", "basis"], "kept"),
-        ("Add", ["kept", "mean"], "erased"),
-    ]
-    _write(path, nodes, {"mean": mean, "into_basis": components.T, "basis": components}, components.shape[1])
+    _write(path, nodes, {"mean": mean, "into_basis": basis.T, "basis": basis}, basis.shape[1])
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""Refuses an output that would destroy what is read, or a file that fairstream did not write."""
+"""Refuses outputs that would overwrite the input, or a file that fairstream did not write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from fairstream.files.format import PathLike, stored_kind
+from fairstream.files.atomic import PathLike
+from fairstream.files.format import stored_kind
 
 
 def check_apart(output: PathLike, inputs: Iterable[PathLike]) -> None:

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from fairstream.linalg.arrays import FloatArray, is_finite
 from fairstream.linalg.bases import fix_signs_in_place, orthonormalise_outside, project_out
 from fairstream.linalg.symmetric import SymmetricOperator
-from fairstream.linalg.threads import in_threads, lapack, shares, small_lapack
+from fairstream.linalg.threads import lapack, small_lapack
 
 _SMALL = 512
 _LANCZOS_FROM = 400  # features: below, dense decompositions are as quick
@@ -115,8 +115,11 @@ def by_lanczos(
 
 
 def _times(S: FloatArray, x: FloatArray) -> FloatArray:
-    """Return S x, every thread with some of the rows: reading S is what takes time."""
-    return np.concatenate(in_threads(lambda rows: S[rows] @ x, shares(len(S), S.size)))
+    """Return S x; for a vector from one triangle of S, because reading S is what takes time."""
+    if x.ndim > 1:
+        return S @ x
+    product: FloatArray = scipy.linalg.get_blas_funcs("symv", (S,))(1.0, S.T, x, lower=1)
+    return product
 
 
 def _eigsh(

@@ -20,10 +20,10 @@ from fairstream.linalg.gemm import add_gemm, add_syrk
 from fairstream.linalg.threads import in_threads, shares, small_lapack
 from fairstream.linalg.torch_rows import TorchRows
 
-SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own
+SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own, however many
 _PIECE_BYTES = 2**21
 _LEAST_ROWS, _MOST_ROWS = 1_024, 4_096
-_TOGETHER = 2**21  # numbers in the products of several cells that threads work on at once
+_TOGETHER = 2**20  # numbers in the products of several cells that threads work on at once
 
 Rows = slice | NDArray[np.intp]
 
@@ -56,9 +56,12 @@ class GatheredRows:
         """Yield products of the cells' rows, some at a time; those of one cell are to be added up.
 
         With more than SEVERAL_SCATTERS features only the upper triangle of a product is there, and the next
-        one overwrites it.
+        one may overwrite it.
         """
-        return self._by_rows(cells) if self.X.shape[1] <= SEVERAL_SCATTERS else self._by_features(cells)
+        d = self.X.shape[1]
+        threads = len(shares(len(self.X), self.X.size))
+        few = d <= SEVERAL_SCATTERS or threads * d**2 <= 2 * _TOGETHER
+        return self._by_rows(cells) if few else self._by_features(cells)
 
     def _by_rows(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[list[CellProduct]]:
         """Few features: every thread takes cells of its own, but for one that two share."""
@@ -81,16 +84,16 @@ class GatheredRows:
             cell[max(share.start - start, 0) : max(share.stop - start, 0)]
             for cell, start in zip(cells, starts, strict=False)
         ]
-        buffer, another, found = self._buffer(shared), np.empty((d, d), dtype=self.dtype), []
+        buffer, another, found = self._buffer(shared), np.empty((0, 0), dtype=self.dtype), []
         for number, cell in enumerate(shared, start=first):
-            product, sums = np.zeros((0, 0)), np.zeros(d)
+            product, sums = np.zeros((d, d), dtype=self.dtype), np.zeros(d)
             for R, scale in self._pieces(cell, buffer):
                 sums += scale @ R
-                # NumPy's product is quicker than SciPy's for few features.
-                if product.size:
-                    product += np.matmul(R.T, R, out=another)
-                else:
-                    product = R.T @ R
+                if d > SEVERAL_SCATTERS:
+                    add_syrk(product.T, R.T)
+                else:  # NumPy's product is quicker for few features
+                    another = np.matmul(R.T, R, out=another if another.size else None)
+                    product += another
             found += [CellProduct(number, product, sums)] if len(cell) else []
         return found
 

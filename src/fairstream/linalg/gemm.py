@@ -1,4 +1,4 @@
-"""BLAS's gemm, syrk and trmm on any part of an array's memory, without the interpreter's lock.
+"""BLAS's gemm, syrk and trmm on any part of an array's memory, without the interpreter's lock; thin products.
 
 SciPy's wrappers hold the lock and take whole Fortran-ordered arrays, and NumPy's product cannot add to what
 is there: threads that each own some of the rows of a sum could use neither. This calls the same routines by
@@ -21,6 +21,8 @@ _NUMBERS = {np.dtype(np.float32): ("s", ctypes.c_float), np.dtype(np.float64): (
 _ARGUMENTS = {"gemm": 13, "syrk": 10, "trmm": 11}
 _routines: dict[str, tuple[Callable[..., None], type] | None] = {}
 _LARGEST = 2**31 - 1  # number that fits an integer of most builds
+_SMALL = 2**19  # multiplications of a product that OpenBLAS takes as small: fewer than a million
+_NARROW, _SHORTEST_STRIP = 16, 128  # where strips are quicker, as measured
 
 
 def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
@@ -48,6 +50,48 @@ def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
     letters = _layout(A)[0], _layout(B)[0]
     if not _call("gemm", letters, (rows, columns, inner), alpha, (A, B), C):
         C += C.dtype.type(alpha) * (A @ B)
+
+
+def tall_product(A: Matrix, B: Matrix) -> Matrix:
+    """Return A'B for two tall matrices; if one is narrow, in strips of rows.
+
+    Small products BLAS takes from where the factors stand; before larger ones it copies them, which takes
+    several times as long as a product with few columns.
+
+    Examples
+    --------
+    >>> tall_product(np.ones((3, 1)), np.arange(6.0).reshape(3, 2))
+    array([[6., 9.]])
+    """
+    (rows, p), q = A.shape, B.shape[1]
+    strip = _SMALL // max(p * q, 1)
+    product: Matrix
+    if min(p, q) > _NARROW or not _SHORTEST_STRIP <= strip < rows:
+        product = A.T @ B
+        return product
+    whole = rows - rows % strip
+    strips = A[:whole].reshape(-1, strip, p).transpose(0, 2, 1) @ B[:whole].reshape(-1, strip, q)
+    product = strips.sum(axis=0) + A[whole:].T @ B[whole:]
+    return product
+
+
+def flat_product(T: Matrix, R: Matrix, out: Matrix) -> None:
+    """Write T R to `out` for a small T and a wide R, in strips of columns as in `tall_product`.
+
+    Examples
+    --------
+    >>> out = np.zeros((1, 3))
+    >>> flat_product(np.array([[1.0, 2.0]]), np.arange(6.0).reshape(2, 3), out)
+    >>> out
+    array([[ 6.,  9., 12.]])
+    """
+    (t, b), columns = T.shape, R.shape[1]
+    strip = _SMALL // max(t * b, 1)
+    whole = columns - columns % strip if _SHORTEST_STRIP <= strip < columns else 0
+    if whole:
+        strips, written = (M[:, :whole].reshape(len(M), -1, strip).transpose(1, 0, 2) for M in (R, out))
+        np.matmul(T, strips, out=written)
+    np.matmul(T, R[:, whole:], out=out[:, whole:])
 
 
 def add_syrk(C: Matrix, A: Matrix) -> None:

@@ -33,7 +33,7 @@ _SPARSE_PANEL = 20  # columns of a sparse product taken at a time: their sums st
 _SPARSE_ROWS = 4_096  # of a sparse product taken at a time, by one thread
 WELL_FILLED = 0.25  # share of rows with an entry from which on a sparse column is centred as a dense one
 MOST_USED = 0.5  # share of columns with an entry from which on a sparse block is taken with all its columns
-MIN_SLICE_ROWS = 64
+MIN_SLICE_ROWS = 32
 MAX_SLICE_ROWS = 4096
 FULL_SPEED_ROWS = 512
 SLICE_BYTES = 2**22
@@ -74,7 +74,7 @@ class DenseRows:
         dtype: Any,
         buffer: FloatArray | None = None,
     ) -> None:
-        self.origin = origin.astype(dtype)
+        self.origin = origin.astype(dtype, copy=False)
         self.scale = None if scale is None else scale[:, None].astype(dtype)
         if scale is None and not self.origin.any() and stands_ready(X, dtype):
             self.R = X  # as it is, and never written to
@@ -321,13 +321,13 @@ def row_slices(n_rows: int, size: int) -> list[slice]:
 def slice_rows(n_features: int, dtype: Any, columns: int = 0) -> int:
     """Return how many rows are multiplied with `columns` columns at a time.
 
-    About 4 MiB, which the cache holds, and 64 rows at least; with many columns, whose products are then what
+    About 4 MiB, which the cache holds, and 32 rows at least; with many columns, whose products are then what
     costs, half as many rows as columns up to 512: BLAS-3 at full speed, in a fraction of the columns' memory.
 
     Examples
     --------
     >>> slice_rows(100, np.float64), slice_rows(40_000, np.float32), slice_rows(40_000, np.float32, 1_000)
-    (4096, 64, 500)
+    (4096, 32, 500)
     """
     fitting = SLICE_BYTES // (n_features * np.dtype(dtype).itemsize)
     least = max(MIN_SLICE_ROWS, min(columns // 2, FULL_SPEED_ROWS))

@@ -16,7 +16,7 @@ import numpy as np
 import threadpoolctl
 
 from fairstream.linalg.arrays import FloatArray
-from fairstream.linalg.gemm import add_gemm
+from fairstream.linalg.gemm import add_gemm, flat_product, tall_product
 
 Answer = TypeVar("Answer")
 
@@ -211,7 +211,9 @@ def inner_product(A: FloatArray, B: FloatArray) -> FloatArray:
     """
     with small_lapack():  # threads of our own: those of BLAS wait for each other at every product
         most = len(A) // max(A.shape[1], B.shape[1], 1)  # no more than A or B take, all parts together
-        parts = in_threads(lambda rows: A[rows].T @ B[rows], shares(len(A), A.size + B.size, max(most, 1)))
+        parts = in_threads(
+            lambda rows: tall_product(A[rows], B[rows]), shares(len(A), A.size + B.size, max(most, 1))
+        )
     return sum(parts[1:], start=parts[0])
 
 
@@ -226,7 +228,7 @@ def wide_product(T: FloatArray, R: FloatArray, out: FloatArray | None = None) ->
     answer = np.empty((len(T), R.shape[1]), dtype=np.result_type(T, R)) if out is None else out
     parts = shares(R.shape[1], R.size + answer.size)
     with small_lapack():
-        in_threads(lambda columns: np.matmul(T, R[:, columns], out=answer[:, columns]), parts)
+        in_threads(lambda columns: flat_product(T, R[:, columns], answer[:, columns]), parts)
     return answer
 
 

@@ -98,6 +98,7 @@ class ExactScatter:
                     terms.append((cores[cell.taken_from], product, np.subtract))
                     sums[cell.taken_from] -= row_sum
             _add_upper(terms)
+            del some, terms, product  # before there are others
         sums[plan.by_subtraction] += sums[0]
         if plan.by_subtraction:
             _add_upper([(cores[slot], products, np.add) for slot in [0, *plan.by_subtraction]])
@@ -106,8 +107,12 @@ class ExactScatter:
 
     def complete(self) -> None:
         """Copy the upper triangles to the lower ones, once all slices of a block are in."""
-        for core in self.cores:
-            _mirror(core)
+
+        def mirror(some: slice) -> None:
+            for core in self.cores[some]:
+                _mirror(core)
+
+        in_threads(mirror, shares(len(self.cores), self.cores.size))
 
     def _near_zero(self, new: Increment) -> bool:
         """Return whether means are so small beside deviations that centring the rows gains no digits."""
@@ -125,9 +130,14 @@ class ExactScatter:
         """
         block_means, factors = new.block_means(sums), new.chan_weights
         steps = block_means - new.old_means
-        for slot in np.flatnonzero(new.weights > 0):
-            pair = np.stack([block_means[slot], steps[slot]])
-            add_gemm(self.cores[slot].T, pair.T * [-new.weights[slot], factors[slot]], pair)
+        moved = np.flatnonzero(new.weights > 0)
+
+        def move(some: slice) -> None:
+            for slot in moved[some]:
+                pair = np.stack([block_means[slot], steps[slot]])
+                add_gemm(self.cores[slot].T, pair.T * [-new.weights[slot], factors[slot]], pair)
+
+        in_threads(move, shares(len(moved), len(moved) * self.cores[0].size))
 
     def merge(
         self,
@@ -154,9 +164,9 @@ class ExactScatter:
     ) -> SymmetricOperator:
         """Return sum_g factors_g S_g + sum_j w_j v_j v_j' as an operator."""
         used = np.flatnonzero(factors)
-        core = np.zeros(self.cores.shape[1:]) if not used.size else factors[used[0]] * self.cores[used[0]]
-        for slot in used[1:]:
-            core += factors[slot] * self.cores[slot]
+        some = slice(used[0], used[-1] + 1) if used.size else slice(0)
+        d = self.cores.shape[1]
+        core = (factors[some] @ self.cores[some].reshape(-1, d * d)).reshape(d, d)  # no second matrix
         add_gemm(core.T, vectors.T * vector_weights, vectors)
         _mirror(core)
         return SymmetricOperator(core)

@@ -2,8 +2,8 @@
 
 Every row has a 64-bit hash of its values, its labels and its target. A group keeps the rows with the smallest
 hashes, so which rows are kept depends on the rows alone: merged samples of several parts equal the sample of
-one stream. Equal rows have equal hashes and are kept once, with the sum of their weights; a row that is kept
-has been kept since it first came, so its weight is exact.
+one stream. Equal rows have equal hashes and are kept once, with the sum of their weights. A row in the sample
+has been in it since it first came, so its weight is exact.
 
 Of rows too wide to be held, some numbers are kept that depend on the row alone (`RowMixer`).
 """
@@ -39,6 +39,9 @@ class SampledRows:
     codes : dict, attribute -> array (n,)
         Index into `labels` of the attribute, -1 if unknown.
     labels : dict, attribute -> tuple
+    own : dict, attribute -> bool array (n,)
+        Whether a row is one of the R that its group of this attribute keeps. The others are kept by a group
+        of another attribute: with them, a group would have too many rows of small groups.
     weights : array (n,)
     target : array (n,) or None
     mixer : RowMixer or None
@@ -48,6 +51,7 @@ class SampledRows:
     X: NDArray[Any]
     codes: Mapping[str, NDArray[np.intp]]
     labels: Mapping[str, tuple[Hashable, ...]]
+    own: Mapping[str, NDArray[np.bool_]]
     weights: NDArray[np.float64]
     target: NDArray[np.float64] | None
     mixer: RowMixer | None = None
@@ -58,6 +62,7 @@ class SampledRows:
             self.X[rows],
             {name: codes[rows] for name, codes in self.codes.items()},
             self.labels,
+            {name: own[rows] for name, own in self.own.items()},
             self.weights[rows],
             None if self.target is None else self.target[rows],
             self.mixer,
@@ -98,6 +103,7 @@ class RowSample:
         self._groups: dict[str, Words] = {}  # per attribute, the hash of each row's label; 0: unknown
         self._labels: dict[str, dict[int, Hashable]] = {}
         self._target: NDArray[np.float64] | None = None
+        self._own: dict[str, NDArray[np.bool_]] | None = None  # of some rows of another sample
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -109,7 +115,7 @@ class RowSample:
         return sum(int(array.nbytes) for array in arrays if array is not None)
 
     def describe(self) -> str:
-        """Return what a reader of a file must know of it."""
+        """Return what a reader of a file must know about it."""
         mixed = "" if self.mixer is None else f", each as {self.mixer.n_numbers:,} mixed values"
         return (
             f"{len(self):,} sampled rows, {self.size:,} a group at most{mixed}: treat this as row-level data"
@@ -146,8 +152,8 @@ class RowSample:
             labels,
         )
 
-    def merge(self, other: RowSample) -> RowSample:
-        """Add the rows of another sample, as if they had come here."""
+    def check_mergeable(self, other: RowSample) -> None:
+        """Refuse a sample that keeps other rows, or keeps them in another way."""
         if self.mixer != other.mixer:
             raise ValueError(
                 "the samples hold their rows in different ways: collect them with the same rank, dtype and "
@@ -158,6 +164,10 @@ class RowSample:
                 f"the samples keep {self.size} and {other.size} rows a group with keys {self.key} and "
                 f"{other.key}: only samples of one size and key merge"
             )
+
+    def merge(self, other: RowSample) -> RowSample:
+        """Add the rows of another sample, as if they had come here."""
+        self.check_mergeable(other)
         if other._X is None:
             return self
         labels = {name: dict(known) for name, known in self._labels.items()}
@@ -178,7 +188,18 @@ class RowSample:
             codes[name] = np.full(len(self), UNKNOWN, dtype=np.intp)
             for code, hashed in enumerate(present):
                 codes[name][self._groups[name] == np.uint64(hashed)] = code
-        return SampledRows(self._X, codes, labels, self._weights, self._target, self.mixer)
+        return SampledRows(self._X, codes, labels, self._own_rows(), self._weights, self._target, self.mixer)
+
+    def _own_rows(self) -> dict[str, NDArray[np.bool_]]:
+        """Return, per attribute, which rows have one of the R smallest hashes of their group."""
+        if self._own is not None:
+            return self._own
+        own = {name: np.zeros(len(self), dtype=bool) for name in self._groups}
+        order = np.argsort(self._hashes)
+        for name, group in self._groups.items():
+            for label in np.unique(group[group != 0]):
+                own[name][order[group[order] == label][: self.size]] = True
+        return own
 
     def kept(self, rows: NDArray[np.bool_]) -> RowSample:
         """Return a sample of some of the rows, in the order of `rows()`."""
@@ -187,6 +208,7 @@ class RowSample:
         other._X = None if self._X is None else self._X[rows]
         other._groups = {name: group[rows] for name, group in self._groups.items()}
         other._target = None if self._target is None else self._target[rows]
+        other._own = {name: own[rows] for name, own in self._own_rows().items()}
         return other
 
     def selected(self, features: NDArray[np.intp]) -> RowSample:
@@ -307,6 +329,7 @@ class RowSample:
             "_groups": {name: group[rows] for name, group in groups.items()},
             "_labels": labels,
             "_target": None if target is None else target[rows],
+            "_own": None,
         }
         self.__dict__.update(state)
         return self

@@ -18,10 +18,10 @@ from fairstream.data.matrices import check_matrix
 from fairstream.data.row_marks import RowMarks, checked_marks
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import plain_counts, row_level_caution, warn_of_row_level
+from fairstream.files.atomic import PathLike
 from fairstream.files.format import (
     Arrays,
     Header,
-    PathLike,
     Storable,
     checked,
     checked_signs,
@@ -63,9 +63,9 @@ class GroupMoments(Storable):
         In what precision the d-sized products run. Sums are always kept in float64 about the running mean.
     sample : int, optional
         R: also keep about R rows of every group, see `RowSample`. They are what sees beyond second moments.
-        This is row-level data: it goes into a file only if `save` is told to. Beside a sketch, rows that
-        would take more than 256 MB a group are mixed to fewer numbers, of 64 MB a group or 8 L each, see
-        `RowMixer`: a guard reads their coordinates, `tune` needs rows as they are.
+        This is row-level data, which goes into a file only with `save(..., with_sample=True)`. Beside a
+        sketch, rows that would take more than 256 MB a group are mixed to fewer numbers, of 64 MB a group or
+        8 L each, see `RowMixer`: a guard reads their coordinates, `tune` needs rows as they are.
 
     Attributes
     ----------
@@ -162,14 +162,14 @@ class GroupMoments(Storable):
         Returns
         -------
         GroupMoments
-            Itself. A rejected block leaves it as it was, and so does one that Ctrl-C or a lack of memory
-            breaks off.
+            Itself. A rejected block leaves it as it was, and so does one that is interrupted by Ctrl-C or by
+            a lack of memory.
         """
         self._refuse_restricted()
         groups, sample_weight = paired(groups, X, "groups"), paired(sample_weight, X, "sample_weight")
         X = _checked_rows(X, self.n_features)
         values, scale_known = X.data if sp.issparse(X) else X, self.total_variance > 0
-        # The sums of dense rows of weight 1 tell afterwards whether their values were sound: a pass less.
+        # For dense rows of weight 1 the sums show afterwards whether the values were sound, without a pass.
         check_first = self._sample is not None or sample_weight is not None
         if check_first or sp.issparse(X):
             check_values(values, self.dtype, scale_known=scale_known)
@@ -191,7 +191,7 @@ class GroupMoments(Storable):
                     draft._absorb(
                         X[rows], take_rows(columns, rows), None if weights is None else weights[rows]
                     )
-        except ValueError:  # what is wrong with the rows says more than what came of it
+        except ValueError:  # an error about the rows says more than one about the sums
             check_values(values, self.dtype, scale_known=scale_known)
             raise
         if not (check_first or draft._is_sound(X.shape[0], values.dtype, scale_known=scale_known)):
@@ -200,7 +200,7 @@ class GroupMoments(Storable):
         return self._become(draft)
 
     def _is_sound(self, n_rows: int, own: np.dtype[Any], *, scale_known: bool) -> bool:
-        """Return whether the sums show that no value so far, each of weight 1, is one to refuse."""
+        """Whether the sums show that no value so far, each of weight 1, has to be refused."""
         with np.errstate(over="ignore", invalid="ignore"):
             squares = float(self._scatter.traces()[0] + self._weights[0] * (self._means[0] @ self._means[0]))
         return values_are_sound(squares, n_rows * self.n_features, self.dtype, own, scale_known=scale_known)
@@ -286,7 +286,7 @@ class GroupMoments(Storable):
         write_file(path, self.kind, *self.to_state(with_sample=with_sample))
 
     def describe(self) -> dict[str, Any]:
-        """Return the figures that a reader wants first."""
+        """Return the main figures."""
         return {
             "n_rows": self.n_rows,
             "n_features": self.n_features,
@@ -299,7 +299,7 @@ class GroupMoments(Storable):
 
     def to_state(self, *, with_sample: bool = False) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Return everything as JSON values and arrays (not copied), sampled rows only if told to."""
-        self._scatter = self._scatter.settled()  # for good: a file holds no rows, and resumes like this one
+        self._scatter = self._scatter.settled()  # for good: files hold no rows, and must resume like this one
         scatter_header, scatter_arrays = self._scatter.to_state()
         header = {
             "n_features": self.n_features,
@@ -411,7 +411,7 @@ class GroupMoments(Storable):
 
     @property
     def rows_wait(self) -> bool:
-        """Whether a sketch keeps a few rows until a step with them pays; a file or pickle takes them in."""
+        """Whether a sketch buffers a few rows until a step pays; writing a file or pickle takes them in."""
         return self._scatter.rows_wait
 
     @property
@@ -476,7 +476,7 @@ class GroupMoments(Storable):
         return self._about(slots, self._pooled_mean(slots))
 
     def check_sound(self) -> None:
-        """Refuse to solve moments with NaN or infinity in them: a gap of NaN would count as none."""
+        """Refuse to solve moments that hold NaN or infinity: a gap of NaN would count as no gap."""
         arrays = {"weights": self._weights, "means": self._means, **self._scatter.to_state()[1]}
         for name, array in arrays.items():
             if not is_finite(array):
@@ -550,6 +550,8 @@ class GroupMoments(Storable):
                 )
         if (self._sample is None) != (other._sample is None):
             raise ValueError("only one of the summaries keeps a sample of rows: collect both with sample=")
+        if self._sample is not None and other._sample is not None:
+            self._sample.check_mergeable(other._sample)
         both = self.n_rows > 0 and other.n_rows > 0
         if both and self.groups.keys() != other.groups.keys():
             raise ValueError(
@@ -572,7 +574,7 @@ class GroupMoments(Storable):
 
 
 def _even_slices(n_rows: int, size: int) -> list[slice]:
-    """Cut rows into slices of nearly one size: a short one at the end would cost as much as a long one."""
+    """Cut rows into slices of nearly equal size: a short one at the end would cost as much as a long one."""
     bounds = np.linspace(0, n_rows, max(round(n_rows / size), 1) + 1).astype(int).tolist()
     return [slice(*ends) for ends in pairwise(bounds)]
 

@@ -19,9 +19,9 @@ time, G groups, T threads, w bytes a number, whatever b and B:
 
 W and its in- and out-products, or V and its products, as they were before the update and as they become (an
 update that fails leaves the old ones); U; float64 means and sums; a few k x k matrices. `fit_full` has no old
-ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + 2G + 24)
-if p + G + 1 <= 128: a slice, products and a padded copy of up to 16 columns for every thread. Rows in the
-computing precision that are not far from zero are multiplied where they stand: no slice.
+ones to keep: max(4M, 2k). S = s if there are many columns: one slice. S = T (s + 2p + 2G + 2) if
+p + G + 1 <= 128: a slice, products, and what a slice adds to them, for every thread. Rows in the computing
+precision that are not far from zero are multiplied where they stand: no slice.
 """
 
 from __future__ import annotations

@@ -47,8 +47,6 @@ from fairstream.linalg.products import (
 from fairstream.power.ledger import GroupLedger
 
 FEW_COLUMNS = 128  # of products and sums together: up to here every thread may have sums of its own
-COLUMNS_AT_A_TIME = 4  # what BLAS takes: fewer cost more than columns of zeros in their place
-WORTH_PADDING = 16  # columns of W or V up to which that is worth a copy of them
 ROWS_IN_ONE_SUM = 1_024  # that are added up in the computing precision, before float64 takes over
 ROWS_AS_THEY_STAND = 2_048  # multiplied at a time if they need no copy
 
@@ -216,7 +214,7 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
     reading = replace(reading, standing=stands_near(X, reading.shift, P.dtype))
 
     def read_share(rows: slice) -> tuple[FloatArray, RowSums]:
-        products = np.zeros((_room(p + reading.n_slots), n_features), dtype=P.dtype)
+        products = np.zeros((p + reading.n_slots, n_features), dtype=P.dtype)
         return products, _read_few(X[rows], _taken(codes, rows), reading, products)
 
     if sp.issparse(X) or p + reading.n_slots > FEW_COLUMNS:
@@ -244,7 +242,7 @@ def _read(X: Matrix, codes: Codes, reading: Reading, products: FloatArray) -> Ro
             rows.combine(weighed.T, products)
         else:
             rows.add_combined(weighed.T, products)
-        found.sums += rows.combine(_padded([members]).T)[: reading.n_slots]
+        found.sums += rows.combine(members.T)
         fresh = False
     return found
 
@@ -254,11 +252,14 @@ def _read_few(X: Matrix, codes: Codes, reading: Reading, both: FloatArray) -> Ro
 
     One product for both, while the rows are in the cache.
     """
-    sums, added = both[len(reading.picked()) :][: reading.n_slots], 0
-    found = RowSums.empty(reading, len(reading.picked()))
+    columns = len(reading.picked())
+    sums, added = both[columns:], 0
+    found = RowSums.empty(reading, columns)
     room = np.empty_like(both)  # BLAS is quicker on few columns if it need not add
     for rows, weighed, members in _weighed_slices(X, codes, reading, found):
-        np.add(both, rows.combine(_padded([weighed, members]).T, room), out=both)
+        T = np.empty((len(both), len(weighed)), dtype=both.dtype)
+        T[:columns], T[columns:] = weighed.T, members.T
+        np.add(both, rows.combine(T, room), out=both)
         added += len(members)
         if added >= ROWS_IN_ONE_SUM:
             found.sums += sums
@@ -272,10 +273,8 @@ def _weighed_slices(
 ) -> Iterator[tuple[CentredRows, FloatArray, FloatArray]]:
     """Yield Z (or X), weighed ZQ and members a slice at a time; add what they alone tell to `found`."""
     (n_rows, n_features), dtype = X.shape, reading.shift.dtype
-    sparse, columns, width = sp.issparse(X), len(found.weighed), reading.Q.shape[1]
-    picked = reading.picked()
+    sparse, columns, picked = sp.issparse(X), len(found.weighed), reading.picked()
     few = not sparse and columns + reading.n_slots <= FEW_COLUMNS
-    Q = _padded([reading.Q]) if few and width <= WORTH_PADDING else reading.Q
     size = MAX_SLICE_ROWS if sparse else slice_rows(n_features, dtype, columns)
     origin, along, buffer = reading.shift, None, None
     if reading.standing:
@@ -284,35 +283,25 @@ def _weighed_slices(
             size = max(size, ROWS_AS_THEY_STAND)
     elif not sparse:
         buffer = np.empty((min(size, n_rows), n_features), dtype=dtype)
-    for cut in row_slices(n_rows, size):
-        local, slab = _taken(codes, cut), X[cut]
-        rows = centred_rows(slab, origin, None, dtype, buffer)
-        squares = rows.squares()
-        if not squares <= 1e-12 * float(np.finfo(dtype).max):  # NaN, infinity, or a number too large
-            check_values(slab.data if sparse else slab, dtype)
-        Y = rows.dot(Q.T)[:, :width]
-        if along is not None:
-            Y -= along
-        found.squares += squares
-        if reading.n_inside:
-            found.inside += inner_product(Y, Y)
-        factors, members = reading.factors(local, len(Y)), reading.members(local, len(Y))
-        weighed = Y if factors is None else Y[:, picked] * factors
+    for stretch in row_slices(n_rows, size * -(-ROWS_IN_ONE_SUM // size)):  # what is quick for many rows
+        local, n_local = _taken(codes, stretch), stretch.stop - stretch.start
+        factors, members = reading.factors(local, n_local), reading.members(local, n_local)
         found.counts += np.count_nonzero(members, axis=0)
-        found.weighed += weighed.sum(axis=0, dtype=np.float64)
-        yield rows, weighed, members
-
-
-def _padded(parts: Sequence[FloatArray]) -> FloatArray:
-    """Return few columns side by side, and columns of zeros up to a number that BLAS is quick for."""
-    columns = sum(part.shape[1] for part in parts)
-    padded: FloatArray = np.zeros((_room(columns), len(parts[0])), dtype=parts[0].dtype).T
-    np.concatenate(parts, axis=1, out=padded[:, :columns])
-    return padded
-
-
-def _room(columns: int) -> int:
-    return columns + -columns % COLUMNS_AT_A_TIME
+        for cut in row_slices(n_local, size):
+            slab = X[stretch.start + cut.start : stretch.start + cut.stop]
+            rows = centred_rows(slab, origin, None, dtype, buffer)
+            squares = rows.squares()
+            if not squares <= 1e-12 * float(np.finfo(dtype).max):  # NaN, infinity, or a number too large
+                check_values(slab.data if sparse else slab, dtype)
+            Y = rows.dot(reading.Q.T)
+            if along is not None:
+                Y -= along
+            found.squares += squares
+            if reading.n_inside:
+                found.inside += inner_product(Y, Y)
+            weighed = Y if factors is None else Y[:, picked] * factors[cut]
+            found.weighed += weighed.sum(axis=0, dtype=np.float64)
+            yield rows, weighed, members[cut]
 
 
 def _taken(codes: Codes, rows: slice) -> Codes:

@@ -12,12 +12,12 @@ from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource, Matrix, is_source
 from fairstream.data.progress import Progress
 from fairstream.errors import AbsentColumnsError, FairstreamWarning
-from fairstream.files.format import PathLike
+from fairstream.files.atomic import PathLike
 from fairstream.files.outputs import check_apart
 from fairstream.linalg import FloatArray
 from fairstream.streaming.sinks import ARROW, open_sink
 from fairstream.subspace.channels import ChannelSubspaces
-from fairstream.subspace.dither import DitherKey, warn_of_unused
+from fairstream.subspace.dither import DitherKey, dither_key, warn_of_unused
 from fairstream.subspace.model import FairSubspace
 
 _MATRICES = (".npy", ".npz", ".h5", ".hdf5", ".zarr", ".zip")
@@ -31,7 +31,7 @@ def open_like(model: Model, data: Any, **options: Any) -> BlockSource:
     Parameters
     ----------
     model : FairSubspace or ChannelSubspaces
-        One fitted on a table knows how its columns became features; others leave it to the options.
+        A model that was fitted on a table knows how its columns became features; for others the options tell.
     data, **options
         As in `open_source`. If the model knows the name of the column that tells whose rows these are, `ids`
         is that column unless told otherwise; `ids=None` leaves it out.
@@ -176,6 +176,7 @@ def _write(
     done = 0
     share = model.dither if dither is None else dither
     check_apart(path, getattr(source, "origins", ()))
+    key = dither_key(key) if share else key  # once: its file may change while rows are written
     with open_sink(path, names, getattr(source, "kept_names", ()), part_rows=part_rows) as write:
         for block in source:
             if done == 0 and dither is None:
@@ -194,7 +195,7 @@ def _check_model(model: object) -> None:
 
 
 def _check_order(model: object, source: object, path: object) -> None:
-    """Refuse arguments that were given in another order, or rows that are not open yet."""
+    """Refuse arguments in another order, and data that is not open yet."""
     if is_source(model):
         raise ValueError(f"model is a {type(model).__name__}: pass the model first, (model, source, path)")
     _check_model(model)
@@ -208,7 +209,7 @@ def _check_order(model: object, source: object, path: object) -> None:
 
 
 def _warn_of_kept_attributes(model: Model, source: BlockSource) -> None:
-    """Warn if a sensitive attribute is carried along with the rows that are to hide it."""
+    """Warn if a sensitive attribute is written beside the rows that are to hide it."""
     told = [name for name in getattr(source, "kept_names", ()) if name in model.groups]
     if told:
         warnings.warn(

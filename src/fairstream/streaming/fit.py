@@ -11,25 +11,22 @@ from numpy.typing import DTypeLike
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, BlockSource, Matrix, is_source
 from fairstream.data.cutting import cut_block
-from fairstream.data.dask_types import comes_from_dask
 from fairstream.data.groups import Groups
 from fairstream.data.namesakes import warn_of_namesakes
+from fairstream.data.other_libraries import comes_from_dask
 from fairstream.data.progress import Progress
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
 from fairstream.data.targets import TargetNumbers
 from fairstream.estimators.base import FairEstimator
-from fairstream.estimators.learner import (
-    Learner,
-    MomentsLearner,
-    check_parameters,
-    reads_whole_steps,
-    working_dtype,
-)
+from fairstream.estimators.learner import Learner
+from fairstream.estimators.moments_learner import MomentsLearner
 from fairstream.estimators.pca import FairStreamingPCA
-from fairstream.files.format import PathLike
+from fairstream.estimators.solvers import check_parameters, reads_whole_steps, working_dtype
+from fairstream.files.atomic import PathLike
 from fairstream.moments import GroupMoments
-from fairstream.streaming.checkpoint import Checkpoint, Keeper, Standing, environment_of, refuse_occupied
+from fairstream.streaming.checkpoint import Keeper, environment_of
+from fairstream.streaming.checkpoint_folder import Checkpoint, FitState, refuse_occupied
 from fairstream.streaming.signals import FitInterrupted, PendingSignal, Stopped
 
 NO_ROWS = "the source has no rows: nothing was learned"
@@ -82,14 +79,14 @@ def fit_source(
         Rows between checkpoints; by default one is written about once a minute, or after every power step
         that reads the whole source. Not on a cluster.
     resume : bool
-        Resume from the newest checkpoint of the folder, or begin if there is none. The rows it holds are
-        read past, not learned again; if they are not those that were learned, that is a ValueError. At equal
-        block size, thread count and BLAS the result is bit for bit that of an uninterrupted fit; otherwise a
-        FairstreamWarning says what differs. On a cluster the first rows and the lengths of the partitions
-        are compared, and nothing is read again.
+        Resume from the newest checkpoint of the folder, or begin if there is none. Rows that were learned are
+        skipped, after a check that they are still the same. With the same block size, thread count and BLAS
+        the result is bit for bit that of an uninterrupted fit; otherwise a FairstreamWarning says what
+        differs. On a cluster the first rows and the lengths of the partitions are compared, and nothing is
+        read again.
     with_sample : bool
-        Let checkpoints hold the rows that `sample` and `guard` keep, which a fit with them needs to be
-        resumed: the folder then holds row-level data, also after the fit.
+        Let checkpoints hold the rows that `sample` and `guard` keep, without which such a fit cannot be
+        resumed. The folder then holds row-level data, also after the fit.
     progress : callable, optional
         Called with (rows done, rows in all or None) after every block or, on a cluster, after every window of
         16 partitions or every power step.
@@ -206,7 +203,7 @@ def _learned(
     progress: Progress | None,
     kept_target: Callable[[Any], Any] | None = None,
 ) -> Learner:
-    """Return what a new learner has learned from as many passes over the source as it wants."""
+    """Return a learner that has made all its passes over the source."""
     learner: Learner | None = None
     done = passes = 0
     while learner is None or passes < learner.passes:
@@ -234,29 +231,29 @@ def _started(source: BlockSource, new_learner: NewLearner, block: Block) -> Lear
 def _learned_with_checkpoints(
     source: BlockSource, estimator: FairEstimator, keeper: Keeper, progress: Progress | None
 ) -> Learner:
-    """Return what is learned in one pass, or in the rest of one, and write checkpoints meanwhile."""
+    """Return what is learned in one pass, or in the rest of one, writing checkpoints on the way."""
     digest = RowDigest()
-    found, standing = _begun(source, keeper)
-    with keeper.keeping(standing) as pending:
+    found, state = _begun(source, keeper)
+    with keeper.keeping(state) as pending:
         kept_target = estimator.kept_target
-        past = None if found is None else _read_past(source, found, digest, kept_target, pending)
-        blocks = past or _counted(source)
-        learner: Learner | None = standing.learner
-        rows = standing.rows
+        rest = None if found is None else _beyond(source, found, digest, kept_target, pending)
+        blocks = rest or _counted(source)
+        learner: Learner | None = state.learner
+        rows = state.rows
         for block, rows in blocks:
             learner = learner or _started(source, estimator.new_learner, block)
             target = kept_target(block.target)
             learner.update(block.X, block.groups or None, block.weights, target)
             digest.update(block, target)
-            if learner.is_settled:  # else a file would change what comes later: the rows since are read again
-                standing.reach(learner.copy(), rows, digest.to_json())
-                keeper.write_if_due(standing)
+            if learner.is_settled:  # else a file would change the result; its rows are then read again
+                state.reach(learner.copy(), rows, digest.to_json())
+                keeper.write_if_due(state)
             if progress is not None:
                 progress(rows, source.n_rows)
             if pending.number is not None:
                 raise Stopped
         if learner is not None:
-            standing.reach(learner, rows, digest.to_json())
+            state.reach(learner, rows, digest.to_json())
     if learner is None:
         raise ValueError(NO_ROWS)
     return learner
@@ -267,45 +264,46 @@ def _steps_with_checkpoints(
 ) -> Learner:
     """Return what is learned in one pass for each step, with a checkpoint after every step.
 
-    A step works on a copy of the learner, so one that is stopped or fails leaves that of the last checkpoint.
+    A step works on a copy of the learner: if it fails or is stopped, the learner is that of the last
+    checkpoint.
     """
-    found, standing = _begun(source, keeper)
-    standing.digest = None if found is None else found.digest
-    with keeper.keeping(standing) as pending:
-        while standing.learner is None or standing.done < standing.learner.passes:
-            learner = standing.learner and standing.learner.copy()
+    found, state = _begun(source, keeper)
+    state.digest = None if found is None else found.digest
+    with keeper.keeping(state) as pending:
+        while state.learner is None or state.done < state.learner.passes:
+            learner = state.learner and state.learner.copy()
             digest, rows = RowDigest(), 0
             for block, rows in _counted(source):
                 learner = learner or _started(source, estimator.new_learner, block)
                 learner.update(block.X, block.groups or None, block.weights)
                 digest.update(block)
                 if progress is not None:
-                    progress(standing.rows + rows, source.n_rows and source.n_rows * learner.passes)
+                    progress(state.rows + rows, source.n_rows and source.n_rows * learner.passes)
                 if pending.number is not None:
                     raise Stopped
             if learner is None:
                 raise ValueError(NO_ROWS)
-            seen = standing.digest
+            seen = state.digest
             if seen is not None and (difference := digest.difference(seen)) is not None:
                 raise ValueError(
                     f"the rows of the source are not those of the steps before, the {difference} differ: "
                     "use the same data in the same order, or begin anew in another folder"
                 )
             learner.end_step()
-            standing.reach(learner, standing.rows + rows, digest.to_json(), standing.done + 1)
-            keeper.write_if_due(standing, seconds=0.0)
-    learned: Learner = standing.learner
+            state.reach(learner, state.rows + rows, digest.to_json(), state.done + 1)
+            keeper.write_if_due(state, seconds=0.0)
+    learned: Learner = state.learner
     return learned
 
 
-def _begun(source: BlockSource, keeper: Keeper) -> tuple[Checkpoint | None, Standing]:
+def _begun(source: BlockSource, keeper: Keeper) -> tuple[Checkpoint | None, FitState]:
     """Return the checkpoint to resume from, if there is one, and the state to start with."""
     found = keeper.begin(source, environment_of(source))
     if found is None:
-        return None, Standing()
-    standing = found.standing
-    standing.learner.schema = standing.learner.schema.filled(Schema.of(source))
-    return found, standing
+        return None, FitState()
+    state = found.state
+    state.learner.schema = state.learner.schema.filled(Schema.of(source))
+    return found, state
 
 
 def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
@@ -317,7 +315,7 @@ def _counted(source: BlockSource) -> Iterator[tuple[Block, int]]:
             yield block, rows
 
 
-def _read_past(
+def _beyond(
     source: BlockSource,
     found: Checkpoint,
     digest: RowDigest,

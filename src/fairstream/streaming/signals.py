@@ -42,7 +42,7 @@ class PendingSignal:
 def signals_held_back() -> Iterator[PendingSignal]:
     """Note the first Ctrl-C or SIGTERM instead of stopping; a second one stops immediately.
 
-    Outside the main thread signals cannot be held back, and none arrive: nothing is changed there.
+    Outside the main thread nothing happens: no signals arrive there.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 
 from fairstream.errors import FairstreamWarning, missing_extra
-from fairstream.files.format import PathLike, atomic_file, atomic_folder
+from fairstream.files.atomic import PathLike, atomic_file, atomic_folder
 from fairstream.linalg import FloatArray
 
 ARROW = (".parquet", ".pq", ".arrow", ".feather", ".csv")
@@ -35,7 +35,7 @@ def open_sink(
     names : sequence of str
         Of the columns.
     kept : sequence of str
-        Columns that are carried along, before the others: an Arrow table of them comes with every block.
+        Columns that are carried along and written before the others; every block comes with a table of them.
     part_rows : int, optional
         Make `path` a folder of files with at most so many rows each.
 
@@ -109,23 +109,23 @@ def _parts(path: PathLike, names: Sequence[str], suffix: str, part_rows: int) ->
 
 @contextmanager
 def _npy_sink(stream: IO[bytes], names: Sequence[str]) -> Iterator[Write]:
-    shape, dtype = [0, len(names)], np.dtype(np.float64)
+    n_rows, dtype = 0, np.dtype(np.float64)
 
     def head() -> None:
         # numpy leaves room in the header for the first axis to grow, so it can be written again at the end.
-        about = {"descr": dtype.str, "fortran_order": False, "shape": tuple(shape)}
+        stream.seek(0)
+        about = {"descr": dtype.str, "fortran_order": False, "shape": (n_rows, len(names))}
         np.lib.format.write_array_header_1_0(stream, about)
 
     def write(rows: FloatArray, kept: Any = None) -> None:
-        nonlocal dtype
-        if shape[0] == 0:
+        nonlocal n_rows, dtype
+        if n_rows == 0:
             dtype = rows.dtype
             head()
-        shape[0] += len(rows)
+        n_rows += len(rows)
         stream.write(np.ascontiguousarray(rows, dtype=dtype).data)
 
     yield write
-    stream.seek(0)
     head()
     stream.seek(0, 2)
 
@@ -188,7 +188,7 @@ def _arrow_sink(stream: IO[bytes], names: Sequence[str], suffix: str) -> Iterato
 
 
 def _warn_of_formulas(names: Sequence[str]) -> None:
-    """Say so if a spreadsheet would run a column's name; another name would not be the model's any more."""
+    """Warn if a spreadsheet would run a column's name; another name would no longer be the model's."""
     formulas = [name for name in names if name.startswith(("=", "+", "-", "@", "\t", "\r"))]
     if formulas:
         more = f" and {len(formulas) - 1} more begin" if len(formulas) > 1 else " begins"

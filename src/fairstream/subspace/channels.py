@@ -12,13 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairstream.data.alignment import paired
 from fairstream.data.blocks import Matrix
-from fairstream.data.given import Given
+from fairstream.data.kinds import Given
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, warn_of_few_rows
-from fairstream.files.format import Arrays, Header, PathLike, Storable, checked, storable
+from fairstream.files.atomic import PathLike
+from fairstream.files.format import Arrays, Header, Storable, checked, storable
 from fairstream.linalg import FloatArray
 from fairstream.subspace.dither import DitherKey, part_key, warn_of_unused
-from fairstream.subspace.model import FairSubspace, check_finite, checked_matrix
+from fairstream.subspace.model import FairSubspace
+from fairstream.subspace.rows import check_finite, checked_matrix
 
 
 @storable
@@ -144,7 +146,7 @@ class ChannelSubspaces(Storable):
 
     @property
     def withheld_groups(self) -> Mapping[str, tuple[Hashable, ...]]:
-        """The labels of every attribute whose counts and means are not told."""
+        """The labels of every attribute whose counts and means are withheld."""
         return self.channels[0].withheld_groups
 
     @property
@@ -308,7 +310,7 @@ class ChannelSubspaces(Storable):
         super().save(path)
 
     def describe(self) -> dict[str, Any]:
-        """Return the figures that a reader wants first, some of them for each channel."""
+        """Return the main figures, some of them for each channel."""
         gaps = self.residual_mean_gaps()
         return {
             **self.channels[0].describe(),  # the same groups in all channels

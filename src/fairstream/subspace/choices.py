@@ -26,41 +26,15 @@ class Choices:
 
     Parameters
     ----------
-    n_components : int or float, optional
-        k: how many directions to keep. A share, above 0 and below 1, keeps as few as hold more than this
-        share of the variance that is available, that outside the nulled directions and screened columns.
-        None keeps as many as the constraint leaves.
+    n_components, constraint, directions, min_group_size, screen, guard, keep_target, guard_seed, \
+    dither, ids, whiten
+        As in `FairStreamingPCA`.
     n_unfair : int, dict of str to int, or "auto"
-        m: how many directions of each second-moment gap to null, for all attributes or per attribute. "auto"
-        nulls those whose eigenvalue exceeds what chance shows between two groups of normal rows, see
-        `fairstream.subspace.noise_floor`: for each attribute as many as its gap with the most such directions
-        has, at most 10, and no more than leave room for the components (at least 1 if the constraint is
-        "covariance"). Columns with heavier tails than normal ones show more of them than there are.
-    constraint : {"all", "mean", "covariance", "none"}
-        Null the mean gaps, the leading directions of the second-moment gaps, both, or nothing.
-    directions : {"absolute", "relative"}
-        Which directions of a second-moment gap lead: those of the largest difference, or of the largest
-        ratio.
-    min_group_size : int
-        Groups of fewer rows are compared with a warning, and left out of files.
-    screen : int, float or list of str, optional
-        Columns that no component may use, whole one-hot variables at once: so many of those with the largest
-        standardised gap, all whose gap exceeds a limit (a float), or names.
-    guard : float
-        Price of what a nonlinear adversary reads from the scores, in shares of the best variance; 0 asks for
-        no guard. It needs moments with a sample of rows.
-    keep_target : float
-        With a guard, price of what the adversary reads of the target, to be kept.
-    guard_seed : int
-        Seed of the guard's draws.
-    dither : float
-        Share of each score's deviation that keyed noise adds whenever rows are embedded. A guard reckons with
-        it.
-    ids : bool or str
-        Noise depends on whose row it is, not on its values: True, or the name of the column that says whose.
-        Rows are then embedded with ids only.
-    whiten : bool
-        Divide every coordinate by its deviation.
+        As in `FairStreamingPCA`. "auto" nulls the directions whose eigenvalue exceeds what chance shows
+        between two groups of normal rows (`fairstream.subspace.noise_floor`): for each attribute as many as
+        its gap with the most such directions has, at most 10, and no more than leave room for the components
+        (at least 1 if the constraint is "covariance"). If columns have heavier tails, it finds more than
+        there are.
 
     Examples
     --------
@@ -178,7 +152,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _check_screen(screen: object) -> None:
-    """Refuse what is no number of columns, no limit and no list of names."""
+    """Refuse anything but a number of columns, a limit or a list of names."""
     limit = isinstance(screen, float) and 0 < screen < np.inf
     names = isinstance(screen, list | tuple) and len(screen) > 0
     names = names and all(isinstance(name, str) for name in screen)  # type: ignore[attr-defined]

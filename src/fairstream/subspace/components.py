@@ -7,7 +7,6 @@ leading eigenvectors of (I - UU') Sigma (I - UU').
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,14 +19,14 @@ from fairstream.linalg import FloatArray, lapack_threads
 from fairstream.linalg.eigen import leading_outside
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, NUnfair, is_count, is_share
-from fairstream.subspace.guard import GuardResult, guarded_from
+from fairstream.subspace.guard import Adversary, GuardResult, guarded_from
 from fairstream.subspace.model import FairSubspace
 from fairstream.subspace.screen import room_beside, screened_features, telling_variables
 from fairstream.subspace.unfair import (
     GapEigenpairs,
+    auto_resolved,
     basis_for,
     directions_taken,
-    settled,
     small_group_directions,
     warn_of_small_groups,
 )
@@ -76,7 +75,7 @@ def fair_components(
 def _components(
     moments: GroupMoments, U: FloatArray, n_components: int | float | None, shares: str, ways_out: str
 ) -> tuple[FloatArray, FloatArray]:
-    """Do the work of `fair_components`; the last two arguments are for the error if there is no room."""
+    """Return what `fair_components` returns; the last two arguments go into the error if there is no room."""
     moments.check_sound()
     covariance = moments.covariance()
     d, removed = moments.n_features, U.shape[1]
@@ -163,12 +162,14 @@ def solve(
     constraint: str = "all",
     directions: str = "absolute",
     feature_names: tuple[str, ...] | None = None,
+    *,
+    adversary: Adversary | None = None,
     **others: Any,
 ) -> FairSubspace:
-    """Return the fair subspace that one summary holds for these choices; no pass over data.
+    """Return the fair subspace for these choices from one summary, without a pass over the data.
 
-    Groups of fewer rows than `min_group_size` are compared, with a `FairstreamWarning`, and a file of the
-    result leaves their means out.
+    Groups of fewer rows than `min_group_size` are compared, with a `FairstreamWarning`, but left out of a
+    file of the result.
 
     Parameters
     ----------
@@ -178,6 +179,8 @@ def solve(
         As in `FairStreamingPCA`. What n_unfair="auto" came to is in the `parameters` of the result.
     feature_names : tuple of str, optional
         Names of the features, if the moments have none.
+    adversary : Adversary, optional
+        What a guard hides groups from; by default a `RandomFeatureAdversary`.
     **others
         `screen`, `guard`, `keep_target`, `guard_seed`, `whiten`, `dither`, `ids`, `min_group_size`, as in
         `FairStreamingPCA`. A guard needs moments with a sample.
@@ -196,12 +199,14 @@ def solve(
     (2, 6)
     """
     choices = Choices(n_components, n_unfair, constraint, directions, **others)
-    return subspace_for(moments, choices, feature_names)
+    if adversary is not None and not choices.guard:
+        raise ValueError("adversary needs a guard to hide groups from it: pass guard=1.0 too")
+    return subspace_for(moments, choices, feature_names, adversary)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What choices come to: the nulled directions, the components, and how they were found."""
+    """The nulled directions and the components for some choices, and how they were found."""
 
     U: FloatArray
     V: FloatArray
@@ -211,7 +216,7 @@ class Solution:
     guarded: GuardResult | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return what a model tells beside its choices."""
+        """Return the parameters of a model beyond its choices."""
         facts: dict[str, Any] = {"n_screened": self.n_screened} if self.n_screened else {}
         if self.guarded is not None:
             facts |= {"guard_converged": self.guarded.converged}
@@ -222,7 +227,7 @@ def solution_for(
     moments: GroupMoments,
     choices: Choices,
     eigenpairs: GapEigenpairs | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    adversary: Adversary | None = None,
 ) -> Solution:
     """Return U and V for checked choices.
 
@@ -234,7 +239,7 @@ def solution_for(
     within = moments.selected(kept) if screened.size else moments
     room = room_beside(choices.screen, screened.size, moments.n_features, choices.n_components)
     with lapack_threads(len(kept)), room:
-        choices = settled(within, choices)
+        choices = auto_resolved(within, choices)
         U = basis_for(within, choices, eigenpairs)
         # Before the components: if no room is left for them, small groups may be why.
         warn_of_small_groups(moments.group_counts, choices, U.shape[1])
@@ -249,7 +254,7 @@ def solution_for(
             keep=choices.keep_target,
             dither=choices.dither,
             seed=choices.guard_seed,
-            progress=progress,
+            adversary=adversary,
         )
         V = guarded.components
         variances = np.maximum(np.diag(within.covariance().compress(V)), 0.0)
@@ -283,7 +288,7 @@ def subspace_for(
     moments: GroupMoments,
     choices: Choices,
     feature_names: tuple[str, ...] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    adversary: Adversary | None = None,
 ) -> FairSubspace:
     """Return the fair subspace of `solve` for checked choices."""
     n = moments.n_rows
@@ -292,7 +297,7 @@ def subspace_for(
             f"n_samples={n}: at least two rows are needed to see any variance; a sample_weight counts as "
             "repetition, so weights should sum to about the number of rows"
         )
-    found = solution_for(moments, choices, progress=progress)
+    found = solution_for(moments, choices, adversary=adversary)
     U, V, variances, choices = found.U, found.V, found.variances, found.choices
     counts = moments.group_counts
     _warn_of_scales(moments, U, variances)
@@ -327,7 +332,7 @@ def subspace_for(
 
 
 def _warn_of_losses(moments: GroupMoments, variances: FloatArray) -> None:
-    """Warn if a sketch cannot have told the last component from what it dropped.
+    """Warn if a sketch cannot have distinguished the last component from what it dropped.
 
     Measured on one-hot tables: at a ratio of 0.4 components were wrong and leaked, at 0.25 they were right.
     """
@@ -357,7 +362,7 @@ def _warn_of_scales(moments: GroupMoments, U: FloatArray, variances: FloatArray)
 
 
 def _warn_of_telling(moments: GroupMoments, schema: Schema, V: FloatArray, least_rows: int) -> None:
-    """Warn of columns that are a sensitive attribute under another name, unless no component uses them."""
+    """Warn of columns in use that are a sensitive attribute under another name."""
     used = np.flatnonzero(np.abs(V).sum(axis=1))
     for attribute, telling in telling_variables(moments, schema, least_rows).items():
         places = {name: range(moments.n_features)[schema.variables()[name]] for name in telling}

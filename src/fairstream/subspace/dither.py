@@ -1,7 +1,7 @@
 """Dither: keyed noise on scores, the same for the same row; it blurs the lattice that one-hot data leaves.
 
-The noise of a row is a function of the key and of the row's values only: whoever lacks the key cannot take
-it off again, and embedding the same row twice does not average it away. It protects while the key is secret.
+The noise of a row is a function of the key and of the row's values only: it cannot be removed without the
+key, and embedding the same row twice does not average it away. It protects as long as the key is secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import row_fingerprints
-from fairstream.data.identities import checked_ids
+from fairstream.data.ids import checked_ids
 from fairstream.errors import FairstreamWarning
 from fairstream.linalg import FloatArray
 
@@ -76,7 +76,7 @@ def _key_in_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def check_dither(dither: object) -> None:
-    """Refuse what is no share of a deviation."""
+    """Refuse anything but a share of a deviation."""
     number = isinstance(dither, int | float | np.number) and not isinstance(dither, bool)
     if not number or not 0 <= float(dither) < np.inf:  # type: ignore[arg-type]
         raise ValueError(f"dither={dither!r}: give a share of each score's deviation from 0, such as 0.3")
@@ -91,8 +91,8 @@ def dithering(
 ) -> FloatArray:
     """Return noise (n, k) of these deviations for the rows of X, or for the people whose rows they are.
 
-    Every stream has noise of its own. Scores and erased rows of one row must not share it: whoever has both
-    could take some of it off.
+    Every stream has noise of its own. If the scores and the erased form of a row shared it, whoever has both
+    could remove some of it.
     """
     if ids is not None:
         warn_of_shared_identities(ids, X)
@@ -125,7 +125,7 @@ def warn_of_unused(dither: float, key: DitherKey, ids: object) -> None:
 
 
 def warn_of_less(dither: float, meant: float) -> None:
-    """Warn if less noise is asked for than the model was chosen with: its audit speaks of other rows."""
+    """Warn if less noise is asked for than the model was chosen with: its audit does not hold then."""
     if dither < meant:
         warnings.warn(
             f"dither={dither:g} adds {'less' if dither else 'no'} noise, the model was chosen with {meant:g}"
@@ -136,7 +136,7 @@ def warn_of_less(dither: float, meant: float) -> None:
 
 
 def part_key(key: DitherKey, part: int) -> bytes:
-    """Return a key of its own for one of several parts of a row.
+    """Return a separate key for one of several parts of a row.
 
     With one key, an id would get the same noise in every part, and differences of parts would have none.
     """
@@ -167,7 +167,7 @@ def identities(ids: ArrayLike, n_rows: int) -> NDArray[np.float64]:
 
 
 def warn_of_shared_identities(ids: ArrayLike, X: Matrix) -> None:
-    """Warn if different rows have the same id: they would get the same noise, which can be taken off."""
+    """Warn if different rows have the same id: they get the same noise, which differences remove."""
     values, whose = np.unique(checked_ids(ids, X.shape[0]), return_inverse=True)
     if len(values) == len(whose):
         return
@@ -193,7 +193,7 @@ def keyed_noise(X: Matrix, n_columns: int, key: bytes, stream: bytes = b"") -> F
     (True, False)
     """
     secret = hashlib.blake2b(key, digest_size=48, person=b"fairstreamdither", salt=stream).digest()
-    # The hash is keyed too: without the key nobody can make two rows that share their noise.
+    # The hash is keyed too: without the key nobody can construct two rows with the same noise.
     fingerprints = row_fingerprints(X, int.from_bytes(secret[32:], "little"))
     noise = np.empty((len(fingerprints), n_columns))
     for start in range(0, len(fingerprints), _SLICE_ROWS):

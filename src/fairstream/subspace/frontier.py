@@ -59,7 +59,7 @@ class FrontierPoint:
 
 
 class Frontier(list[FrontierPoint]):
-    """The points of a frontier, in order: a list that can also be a table or a figure.
+    """The points of a frontier, in order: a list that turns into a table or a figure.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def _curve(moments: GroupMoments, choices: Choices, n_unfair: Iterable[int] | No
 
 
 def _warn_of_rises(points: list[FrontierPoint], directions: str) -> None:
-    """Warn if more nulled directions leave a larger gap than fewer did: a frontier is read as if it fell."""
+    """Warn if nulling more directions leaves a larger gap: a frontier is expected to fall."""
     ordered = sorted(points, key=lambda point: point.n_unfair)
     for attribute in ordered[0].covariance_gap if ordered else ():
         gaps = [point.covariance_gap[attribute] for point in ordered]

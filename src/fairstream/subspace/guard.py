@@ -14,7 +14,9 @@ groups against the rest, F (n x L) the adversary's features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,6 +24,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from fairstream.data.groups import UNKNOWN
 from fairstream.errors import NoRoomError
 from fairstream.linalg import (
     FloatArray,
@@ -40,42 +43,94 @@ from fairstream.moments import GroupMoments
 STEPS = 400
 ROWS = 4_000
 COSINES = 600  # 300 leave networks something to find on Adult (AUC .68, .62 with 600)
-ROWS_A_COSINE = 6  # fewer, and the adversary learns its draw by heart
+ROWS_A_COSINE = 6  # with fewer the adversary overfits its draw
 ROWS_A_PRODUCT = 5
 FEWEST_COSINES = 50
 PRODUCTS = 1_500  # with 400 of the 1,275 of k = 50 a guard leaves faces readable (AUC .81, .73 with all)
-ROWS_A_DIRECTION = 60  # of images and the like; more directions, and the search fits V to its sample
+ROWS_A_DIRECTION = 60  # of images and the like: with fewer, V overfits the sample
 DIRECTIONS_A_COMPONENT = 4
-RIDGE = 3e-3
+RIDGE = 3e-3  # relative to features of unit variance
 RATE = 0.06
 SCALES = (0.4, 1.0, 2.5)  # of the cosines, in deviations of a score
 LEAST_STEPS = 20
 LITTLE_GAIN = 0.01  # of the objective over the last fifth of the steps, beyond noise
-FEW_ROWS = 10  # a feature whose variance so many rows carry counts half
-FARTHEST = 8.0  # deviations: a score counts no farther in products, so that one row cannot swamp them
+FEW_ROWS = 10  # a feature whose variance comes from this many rows counts half
+FARTHEST = 8.0  # deviations at which scores are clipped in products, so that no row swamps them
 STEEP = (1.0, 3.0, 8.0)  # of cosines that see one or two scores only, as steep as the steps of a tree
 NO_VARIANCE = 1e-9  # of the largest
 WORTH_THREADS = 500  # numbers to write and read for each row of a draw
 SPARSE_SHARE = 0.25  # of the cosines that see one or two scores only, as a tree does
 
 
+_REPORT: ContextVar[Callable[[int, int], object] | None] = ContextVar("guard", default=None)
+
+
+@contextmanager
+def guard_told(report: Callable[[int, int], object]) -> Iterator[None]:
+    """Call `report` with (steps done, steps in all) during every guard's search in the block."""
+    token = _REPORT.set(report)
+    try:
+        yield
+    finally:
+        _REPORT.reset(token)
+
+
 class Adversary(Protocol):
-    """Reads targets from scores; drawn anew in every step."""
+    """What a guard hides groups from: it reads targets from scores, and is drawn anew in every step.
+
+    `RandomFeatureAdversary` is one. Pass another as `adversary` of `solve`.
+
+    Examples
+    --------
+    One that reads averages only, by least squares on the scores:
+
+    >>> class Linear:
+    ...     def draw(self, k, n_rows, rng):
+    ...         pass
+    ...
+    ...     def score(self, Z_fit, T_fit, Z, T):
+    ...         slopes = np.linalg.lstsq(Z_fit, T_fit, rcond=None)[0]
+    ...         left, total = T - Z @ slopes, (T**2).sum(axis=0)
+    ...         return 1 - (left**2).sum(axis=0) / total, 2 * np.einsum("nc,kc->cnk", left / total, slopes)
+    >>> adversary: Adversary = Linear()
+    """
 
     def draw(self, k: int, n_rows: int, rng: np.random.Generator) -> None:
-        """Choose new features of k scores, as many as n_rows rows can teach."""
+        """Choose new features of k scores, no more than n_rows rows can teach.
+
+        Parameters
+        ----------
+        k : int
+            Number of scores of a row.
+        n_rows : int
+            Rows that `score` will fit on.
+        rng : numpy.random.Generator
+            The only source of randomness, so that equal seeds give equal components.
+        """
 
     def score(
         self, Z_fit: FloatArray, T_fit: FloatArray, Z: FloatArray, T: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Fit on (Z_fit, T_fit); return R2 on (Z, T) and its gradient with respect to Z, per column of T.
+        """Fit on some rows, and tell how well others are read, and in which direction that grows.
 
-        T is centred. The first has c numbers for c columns, the second is c x n x k.
+        Parameters
+        ----------
+        Z_fit, Z : arrays (n, k)
+            Standardised scores of rows to fit on, and of rows to read.
+        T_fit, T : arrays (n, c)
+            Centred targets of these rows, such as indicators of groups.
+
+        Returns
+        -------
+        r2 : array (c,)
+            R2 of every column of T.
+        gradient : array (c, n, k)
+            Derivative of each with respect to Z.
         """
 
 
 class RandomFeatureAdversary:
-    """Ridge regression on random waves of the scores, the scores themselves and, if asked, their products.
+    """Reads groups from scores: ridge regression on random waves of them, themselves and their products.
 
     Parameters
     ----------
@@ -85,8 +140,6 @@ class RandomFeatureAdversary:
     products : bool
         Add products of two scores, all of them if the rows suffice: on data such as images groups differ in
         many covariances a little, which cosines learn slowly.
-    ridge : float
-        Penalty, relative to features of unit variance.
 
     Examples
     --------
@@ -100,13 +153,19 @@ class RandomFeatureAdversary:
     (True, (1, 1000, 2))
     """
 
-    def __init__(self, n_cosines: int = COSINES, *, products: bool = False, ridge: float = RIDGE) -> None:
-        self.n_cosines, self.products, self.ridge = n_cosines, products, ridge
+    def __init__(self, n_cosines: int = COSINES, *, products: bool = False) -> None:
+        self.n_cosines, self.products = n_cosines, products
         self._directions: FloatArray = np.zeros((0, n_cosines // 2), dtype=np.float32)
         self._pairs: tuple[NDArray[np.intp], NDArray[np.intp]] = np.triu_indices(0)
 
     def draw(self, k: int, n_rows: int, rng: np.random.Generator) -> None:
-        """Choose new waves of k scores, and products if asked for, as many as n_rows rows can teach."""
+        """Choose new waves of k scores, and products if asked for, as many as n_rows rows can teach.
+
+        Parameters
+        ----------
+        k, n_rows, rng
+            As in `Adversary.draw`.
+        """
         left, right = np.triu_indices(k if self.products else 0)
         if len(left) > (most := min(PRODUCTS, n_rows // ROWS_A_PRODUCT)):
             chosen = rng.choice(len(left), most, replace=False)
@@ -136,7 +195,10 @@ class RandomFeatureAdversary:
     def score(
         self, Z_fit: FloatArray, T_fit: FloatArray, Z: FloatArray, T: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Fit on (Z_fit, T_fit); return R2 on (Z, T) and its gradient with respect to Z, per column of T."""
+        """Fit on (Z_fit, T_fit); return R2 on (Z, T) and its gradient with respect to Z, per column of T.
+
+        T is centred. The first has c numbers for c columns, the second is c x n x k.
+        """
         F = np.empty((len(Z), self.n_features), dtype=Z.dtype)
         T_fit = np.hstack([T_fit - T_fit.mean(axis=0), np.ones_like(T_fit[:, :1])])
 
@@ -162,7 +224,7 @@ class RandomFeatureAdversary:
         )
         mean = moments[:, -1:]
         gram -= mean * mean.T
-        gram[np.diag_indices_from(gram)] += self.ridge
+        gram[np.diag_indices_from(gram)] += RIDGE
         factor = lapack(scipy.linalg.cho_factor, gram, overwrite_a=True, check_finite=False)
         beta: FloatArray = scipy.linalg.cho_solve(factor, moments[:, :-1], check_finite=False)
         return beta
@@ -181,10 +243,7 @@ class RandomFeatureAdversary:
         return F
 
     def _read(self, Z: FloatArray, F: FloatArray, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return what a regression answers to Z, less its intercept, and how the answers change with Z.
-
-        F are the features of Z.
-        """
+        """Return predictions for Z, of features F, without the intercept, and their gradients by Z."""
         k, waves = self._directions.shape
         slopes = np.empty((beta.shape[1], len(Z), k), dtype=Z.dtype)
         for b, slope in zip(beta.T, slopes, strict=True):
@@ -217,14 +276,14 @@ def _in_halves(
 
 @dataclass(frozen=True)
 class GuardedAttribute:
-    """The sampled rows of every group of one attribute, by row number, and how often each stands for."""
+    """The sampled rows of each group of one attribute, as row numbers, and how often each is drawn."""
 
     name: str
     rows: tuple[NDArray[np.intp], ...]
-    shares: tuple[FloatArray | None, ...]  # of a group's draws that each row gets; None: equal
+    shares: tuple[FloatArray | None, ...]  # probability of each row of a group; None: equal
 
     def draw(self, n_rows: int, rng: np.random.Generator) -> tuple[NDArray[np.intp], FloatArray]:
-        """Return rows, as many of every group, and centred indicators of the compared groups."""
+        """Return row numbers, equally many of each group, and centred indicators of the compared groups."""
         each = max(n_rows // len(self.rows), 2)
         drawn = [
             rng.choice(rows, each, replace=share is not None or len(rows) < each, p=share)
@@ -237,7 +296,7 @@ class GuardedAttribute:
 
 @dataclass(frozen=True)
 class GuardResult:
-    """What guarding found, and how it got there."""
+    """The components that a guard found, and the course of the search."""
 
     components: FloatArray
     objective: FloatArray  # per step, of that step's draw
@@ -267,9 +326,8 @@ def guarded_from(
     strength: float,
     keep: float = 0.0,
     dither: float = 0.0,
-    adversary: Adversary | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    adversary: Adversary | None = None,
 ) -> GuardResult:
     """Return guarded components from moments that keep a sample of rows; no pass over data.
 
@@ -281,9 +339,9 @@ def guarded_from(
         Orthonormal columns to stay out of.
     start : array (d, k)
         Where the search begins, for instance the components without a guard.
-    strength, keep, dither, adversary, seed, progress
+    strength, keep, dither, seed, adversary
         As in `guarded_components`. With `keep` the sample must hold a target. Without an adversary it is a
-        `RandomFeatureAdversary`, with products unless most columns of the sample are indicators.
+        `RandomFeatureAdversary`, with products of scores unless most columns of the sample are indicators.
 
     Returns
     -------
@@ -305,17 +363,17 @@ def guarded_from(
         raise ValueError("keep_target needs the target of the sampled rows: pass y to fit")
     attributes = []
     for name, labels in moments.groups.items():
-        codes = [np.flatnonzero(sampled.codes[name] == code) for code in range(len(sampled.labels[name]))]
         if len(labels) > 1:
-            attributes.append(
-                GuardedAttribute(name, tuple(codes), tuple(_shares(sampled.weights[c]) for c in codes))
-            )
+            codes = np.where(sampled.own[name], sampled.codes[name], UNKNOWN)
+            rows_of = [np.flatnonzero(codes == code) for code in range(len(sampled.labels[name]))]
+            shares_of = [_shares(sampled.weights[of]) for of in rows_of]
+            attributes.append(GuardedAttribute(name, tuple(rows_of), tuple(shares_of)))
     target = None
     if keep and sampled.target is not None:
         _check_differs(sampled.target, attributes, keep)
         deviation = max(float(sampled.target.std()), np.finfo(float).tiny)
         target = ((sampled.target - sampled.target.mean()) / deviation)[:, None]
-    axes, mean = covariance.expand(np.eye(len(covariance.core))), _settled(moments.mean())
+    axes, mean = covariance.expand(np.eye(len(covariance.core))), _rounded(moments.mean())
     if sampled.mixer is None:
         X = np.asarray(sampled.X, dtype=np.float64) - mean
         coordinates, one_hot = covariance.coordinates(X.T).T, _mostly_indicators(sampled.X)
@@ -324,7 +382,7 @@ def guarded_from(
         coordinates, one_hot = sampled.mixer.coordinates(sampled.X, axes, mean), False
         trust = np.ones(len(axes))
     weighing = covariance.coordinates(trust[:, None] * axes)
-    core, worth = _settled(covariance.core), _settled(weighing.T @ covariance.core @ weighing)
+    core, worth = _rounded(covariance.core), _rounded(weighing.T @ covariance.core @ weighing)
     k, rows = start.shape[1], ROWS
     within = np.eye(len(core))
     if not one_hot:
@@ -336,7 +394,7 @@ def guarded_from(
         coordinates @ within,
         attributes,
         within.T @ core @ within,
-        within.T @ _settled(covariance.coordinates(start.astype(np.float64))),
+        within.T @ _rounded(covariance.coordinates(start.astype(np.float64))),
         orthonormalise(within.T @ covariance.coordinates(U.astype(np.float64))),
         worth=within.T @ worth @ within,
         strength=strength,
@@ -347,17 +405,16 @@ def guarded_from(
         steps=STEPS,
         rows=min(rows, len(coordinates)),
         seed=seed,
-        progress=progress,
     )
     return replace(found, components=fix_signs(covariance.expand(within @ found.components)))
 
 
 def _check_differs(target: FloatArray, attributes: Sequence[GuardedAttribute], keep: float) -> None:
-    """Refuse a target with one value in all rows of the first attribute, by which the target is judged."""
-    judged = target[np.concatenate(attributes[0].rows)] if attributes else target[:0]
-    if len(judged) and (judged == judged[0]).all():
+    """Refuse a target with a single value in the rows of the first attribute, on which it is scored."""
+    scored = target[np.concatenate(attributes[0].rows)] if attributes else target[:0]
+    if len(scored) and (scored == scored[0]).all():
         raise ValueError(
-            f"keep_target={keep:g} has nothing to keep: the target is {judged[0]:g} in all {len(judged):,} "
+            f"keep_target={keep:g} has nothing to keep: the target is {scored[0]:g} in all {len(scored):,} "
             "sampled rows; leave keep_target out, or keep a larger sample if other values are rare"
         )
 
@@ -385,15 +442,15 @@ def trust_in(X: FloatArray, weights: FloatArray, variances: FloatArray, n_rows: 
     return trust
 
 
-def _settled(A: FloatArray) -> FloatArray:
+def _rounded(A: FloatArray) -> FloatArray:
     """Round to about 2^-30 of the largest entry.
 
     Moments that were summed in another order differ in their last bits, which hundreds of steps would
     magnify; rounded, they give the same components.
     """
     _, exponent = np.frexp(np.abs(A).max(initial=0.0))
-    settled: FloatArray = np.ldexp(np.round(np.ldexp(A, 30 - exponent)), exponent - 30)
-    return settled
+    rounded: FloatArray = np.ldexp(np.round(np.ldexp(A, 30 - exponent)), exponent - 30)
+    return rounded
 
 
 def _shares(weights: FloatArray) -> FloatArray | None:
@@ -423,7 +480,6 @@ def guarded_components(
     steps: int = STEPS,
     rows: int = ROWS,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> GuardResult:
     """Return components that trade variance against what a nonlinear adversary reads from them.
 
@@ -440,29 +496,27 @@ def guarded_components(
     U : array (d, m')
         Orthonormal columns to stay out of.
     worth : array (d, d), optional
-        Covariance that the objective counts, if not all of Sigma is to be trusted.
+        Covariance in the objective, if not all of Sigma is to be trusted.
     strength : float
         Price of the adversary's R2, in shares of the best variance.
     target : array (n, c), optional
-        What shall stay readable, centred; `keep` is its price.
+        What is to stay readable, centred; `keep` is its price.
     dither : float
-        Noise that scores will have when they are handed on, as a share of their deviation: the adversary sees
-        it too.
+        Noise that scores will be published with, as a share of their deviation: the adversary sees it too.
     adversary : Adversary, optional
-        By default `RandomFeatureAdversary`.
+        By default a `RandomFeatureAdversary`.
     steps, rows, seed : int
         Steps of the search, rows of each draw, seed of all draws.
-    progress : callable, optional
-        Called with (steps done, steps in all).
 
     Notes
     -----
     Momentum on the Stiefel manifold with a cosine decay. Memory is O(rows L), time 40 to 60 ms a step at the
-    defaults on two processors. Half the rows in the first half of the steps would take 40 % off the time, and
+    defaults on two processors. Half the rows in the first half of the steps would save 40 % of the time, but
     leave networks more to find on Adult.
     """
     rng = np.random.default_rng(seed)
     adversary = RandomFeatureAdversary() if adversary is None else adversary
+    report = _REPORT.get()
     X = np.ascontiguousarray(X, dtype=np.float32)
     d, k = start.shape
     worth = Sigma if worth is None else worth
@@ -483,20 +537,20 @@ def guarded_components(
             for number, attribute in enumerate(attributes):
                 adversary.draw(k, rows, rng)
                 fit, T_fit = attribute.draw(rows, rng)
-                judge, T = attribute.draw(rows, rng)
+                test, T = attribute.draw(rows, rng)
                 hidden = _portions(T)
                 prices = -strength * hidden
                 if keep and target is not None and number == 0:
-                    seen = _differing(target, judge)
-                    if seen.shape[1]:  # there is no R2 of a target that the judging rows have one value of
-                        T_fit, wanted = np.hstack([T_fit, _centred(seen[fit])]), _centred(seen[judge])
+                    varied = _varied(target, test)
+                    if varied.shape[1]:  # a target with a single value in the test rows has no R2
+                        T_fit, wanted = np.hstack([T_fit, _centred(varied[fit])]), _centred(varied[test])
                         T, prices = np.hstack([T, wanted]), np.append(prices, keep * _portions(wanted))
-                X_judge = X[judge]
-                Z_fit, Z = (_dithered(Z, dither, rng) for Z in (X[fit] @ scaled, X_judge @ scaled))
+                X_test = X[test]
+                Z_fit, Z = (_dithered(Z, dither, rng) for Z in (X[fit] @ scaled, X_test @ scaled))
                 r2, dZ = adversary.score(Z_fit, T_fit, Z, T)
                 leak[step] += r2[: len(hidden)] @ hidden
                 objective[step] += r2 @ prices
-                gradient += (X_judge.T @ (np.tensordot(prices, dZ, 1) * scale)).astype(np.float64)
+                gradient += (X_test.T @ (np.tensordot(prices, dZ, 1) * scale)).astype(np.float64)
             gradient = project_out(U, gradient)
             inner = V.T @ gradient
             gradient -= V @ ((inner + inner.T) / 2)
@@ -505,8 +559,8 @@ def guarded_components(
             typical = np.sqrt(size / (1.0 - 0.99 ** (step + 1))) + np.finfo(np.float64).tiny
             pace = RATE / np.sqrt(d) * (1.0 + np.cos(np.pi * step / steps)) / typical
             V = _outside(U, V + pace * momentum)
-            if progress is not None:
-                progress(step + 1, steps)
+            if report is not None:
+                report(step + 1, steps)
     return GuardResult(_principal_axes(V, Sigma), objective, leak)
 
 
@@ -543,8 +597,8 @@ def _portions(T: FloatArray) -> FloatArray:
     return portions
 
 
-def _differing(target: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
-    """Return the columns that have several values in these rows, as a rare class may not."""
+def _varied(target: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+    """Return the columns with several values in these rows; the indicator of a rare class may have one."""
     differs = (target[rows] != target[rows[:1]]).any(axis=0)
     return target if differs.all() else target[:, differs]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairstream.data.blocks import Matrix
 from fairstream.data.frames import eager_frame
-from fairstream.data.given import Given
 from fairstream.data.groups import label_order
-from fairstream.data.identities import take_ids
-from fairstream.data.matrices import check_matrix
+from fairstream.data.ids import take_ids
+from fairstream.data.kinds import Given
 from fairstream.data.open import open_source
 from fairstream.data.row_marks import checked_marks
 from fairstream.data.schema import Schema
@@ -28,11 +27,12 @@ from fairstream.data.small_groups import (
     warn_of_few_rows,
     withheld_groups,
 )
-from fairstream.errors import FairstreamWarning
+from fairstream.data.table_errors import MissingValuesError, UnseenCategoryError
+from fairstream.errors import AbsentColumnsError, FairstreamWarning
+from fairstream.files.atomic import PathLike
 from fairstream.files.format import (
     Arrays,
     Header,
-    PathLike,
     Storable,
     checked,
     checked_number,
@@ -42,8 +42,8 @@ from fairstream.files.format import (
     label_to_json,
     storable,
 )
-from fairstream.files.onnx import write_embedding, write_erasure, write_reconstruction
-from fairstream.linalg import FloatArray, is_finite
+from fairstream.files.onnx import write_embedding, write_erasure
+from fairstream.linalg import FloatArray
 from fairstream.subspace.dither import (
     ERASED,
     DitherKey,
@@ -54,8 +54,7 @@ from fairstream.subspace.dither import (
     warn_of_unused,
 )
 from fairstream.subspace.likelihood import covariance, log_likelihoods, noise_variance, precision
-
-_SLICE_BYTES = 16_000_000
+from fairstream.subspace.rows import by_slices, check_finite, checked_matrix, checked_slices
 
 
 @storable
@@ -89,7 +88,7 @@ class FairSubspace(Storable):
         How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size. If it
         was tuned on rows, `held_back` is about the share of them whose groups are counted nowhere.
     withheld_groups : dict
-        Attribute -> labels whose counts and means are not told; they were compared like the others.
+        Attribute -> labels whose counts and means are withheld; they were compared like the others.
     row_marks : array of uint64, optional
         Hashes of a few of the rows seen, by which an audit recognises them; see `RowMarks`.
 
@@ -294,7 +293,7 @@ class FairSubspace(Storable):
         if sp.issparse(X):
             Z = np.asarray(X @ V) - self.mean @ V
         else:
-            Z = _by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
+            Z = by_slices(X, V.shape[1], self.components.dtype, lambda rows: (rows - self.mean) @ V)
         if dither:
             Z += dithering(X, dither * np.sqrt(self.explained_variance), key, ids).astype(Z.dtype)
         if self.is_whitened:
@@ -313,7 +312,7 @@ class FairSubspace(Storable):
         if sp.issparse(X):
             erased: FloatArray = X.toarray() - (np.asarray(X @ U) - self.mean @ U) @ U.T
         else:
-            erased = _by_slices(
+            erased = by_slices(
                 X,
                 self.n_features,
                 self.components.dtype,
@@ -344,7 +343,7 @@ class FairSubspace(Storable):
         """Return the log-likelihood of every row of X, as an array (n,), in O(n d k)."""
         model, X = self._gaussian(), self._checked(Given(X).rows)
         scores = np.empty(X.shape[0])
-        for rows, values in _slices(X):
+        for rows, values in checked_slices(X):
             scores[rows] = log_likelihoods(values.astype(np.float64) - self.mean, *model)
         return scores
 
@@ -358,7 +357,7 @@ class FairSubspace(Storable):
         """Return it as a file holds it: without the counts and means of groups with few rows.
 
         Groups of fewer than `parameters["min_group_size"]` rows (20 if not set) are withheld, and the next
-        smaller ones as long as the total mean and the other groups would give the withheld rows' mean away.
+        smallest as long as the total mean and the other groups would give away the mean of the withheld rows.
 
         Examples
         --------
@@ -393,7 +392,7 @@ class FairSubspace(Storable):
         super().save(path)
 
     def describe(self) -> dict[str, Any]:
-        """Return the figures that a reader wants first."""
+        """Return the main figures."""
         published = self.publishable()
         withheld = {a: [*map(str, labels)] for a, labels in published.withheld_groups.items()}
         return {
@@ -409,7 +408,7 @@ class FairSubspace(Storable):
         }
 
     def _groups_counted(self) -> dict[str, str]:
-        """Say why the groups have fewer rows than there are, if tuning held some back.
+        """Return why the groups add up to fewer rows than there are, if tuning held some back.
 
         Not how many: with that number, the size of a withheld group would follow by subtraction.
         """
@@ -454,7 +453,7 @@ class FairSubspace(Storable):
     def from_state(cls, header: Header, arrays: Arrays) -> FairSubspace:
         """Return the subspace that `to_state` described, after checking that it can be one."""
         components, mean, parameters = arrays["components"], arrays["mean"], dict(header["parameters"])
-        # Files of before there was a schema have the encoding among the parameters.
+        # Files written before there was a schema have the encoding among the parameters.
         schema = Schema.from_header({"encoding": parameters.pop("encoding", None), **header})
         k, d = components.shape
         means = arrays.get("group_means", np.zeros((0, d)))
@@ -514,7 +513,7 @@ class FairSubspace(Storable):
         if verb == "embed":
             write_embedding(path, self.mean, self.components / self.scale[:, None])
         elif self.is_guarded:
-            write_reconstruction(path, self.mean, self.components)
+            write_erasure(path, self.mean, self.components, keeps_basis=True)
         else:
             write_erasure(path, self.mean, self.unfair_basis)
 
@@ -551,111 +550,37 @@ class FairSubspace(Storable):
         """Return X as `checked_matrix` does; dense values are checked slice by slice, while they are used."""
         if self._is_table(X):
             X = self._encoded(X)
+        elif (frame := eager_frame(X)) is not None and frame.shape[1] != self.n_features:
+            self._refuse_lacking(frame.columns)
         X = checked_matrix(X, self.n_features, self.feature_names)
         if sp.issparse(X):
             check_finite(X.data)
         return X
 
+    def _refuse_lacking(self, given: Sequence[str]) -> None:
+        """Refuse a frame without some columns of the table that the model was fitted on, and name them."""
+        wanted = self.feature_names or () if self.schema.encoding is None else [*self.schema.variables()]
+        lacking = [name for name in wanted if name not in given]
+        if lacking and all(isinstance(name, str) for name in given):
+            raise AbsentColumnsError("model", lacking, "X", given)
+
     def _encoded(self, frame: Any) -> FloatArray:
         """Return the features of a frame with the columns of the table that the model was fitted on."""
-        from fairstream.data import table_encoding  # here, because it imports pyarrow
-
         if len(frame) == 0:  # its columns may have no type for want of a value
             return np.zeros((0, self.n_features))
         try:
             blocks = [block.X for block in open_source(frame, encoding=self.schema.encoding)]
-        except table_encoding.UnseenCategoryError as error:
+        except UnseenCategoryError as error:
             raise ValueError(
                 f'{error.told}: drop those rows, or open X with open_like(model, X, unseen="ignore") first '
                 "and pass the rows of its blocks"
             ) from None
-        except table_encoding.MissingValuesError as error:
+        except MissingValuesError as error:
             raise ValueError(
                 f"{error.told}: fill them in or drop those rows first, or fit again on a table opened with "
                 'open_source(..., impute="mean")'
             ) from None
         return np.concatenate(blocks)
-
-
-def checked_matrix(
-    X: Any,
-    n_columns: int,
-    feature_names: tuple[str, ...] | None = None,
-    *,
-    name: str = "X",
-    sparse: bool = True,
-) -> Matrix:
-    """Return X as something with rows of `n_columns` real numbers, or say what is wrong with it.
-
-    Arrays, also such as lie in a file, and sparse matrices are returned as they are; frames and lists become
-    arrays. A frame whose columns are named otherwise than the features is refused.
-
-    Examples
-    --------
-    >>> checked_matrix([[1, 2], [3, 4]], 2).shape
-    (2, 2)
-    >>> checked_matrix(np.array([["a", "b"]]), 2)
-    Traceback (most recent call last):
-    ValueError: X has dtype <U1: pass real numbers
-    """
-    if sp.issparse(X) and not sparse:
-        raise ValueError(f"{name} is sparse: pass an array")
-    check_matrix(X, name)
-    _check_column_names(X, n_columns, feature_names, name)
-    if not isinstance(getattr(X, "dtype", None), np.dtype):
-        X = np.asarray(X)
-    if len(X.shape) != 2 or X.shape[1] != n_columns:
-        raise ValueError(f"{name} has shape {tuple(X.shape)}, {n_columns} columns are expected")
-    if X.dtype.kind == "O":
-        try:
-            X = np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} has values that are not numbers: pass real numbers") from None
-    elif X.dtype.kind not in "fiub":
-        raise ValueError(f"{name} has dtype {X.dtype}: pass real numbers")
-    return X
-
-
-def _check_column_names(X: Any, n_columns: int, feature_names: tuple[str, ...] | None, name: str) -> None:
-    """Refuse a frame with the right number of columns in another order or under other names."""
-    columns = [*getattr(X, "columns", ())]
-    if feature_names is None or len(columns) != n_columns or not all(isinstance(c, str) for c in columns):
-        return
-    for found, wanted in zip(columns, feature_names, strict=True):
-        if found != wanted:
-            raise ValueError(
-                f"{name} has the column {found!r} where {wanted!r} is expected: select the columns in the "
-                "order of feature_names"
-            )
-
-
-def check_finite(values: NDArray[Any], name: str = "X") -> None:
-    """Refuse NaN and infinity."""
-    if not is_finite(values):
-        raise ValueError(f"{name} has NaN or infinite values: drop those rows or fill them in first")
-
-
-def _by_slices(
-    X: NDArray[Any], width: int, dtype: Any, apply: Callable[[FloatArray], FloatArray]
-) -> FloatArray:
-    """Check and map rows slice by slice, so that no second copy of X exists and X is read once."""
-    if X.dtype in (np.float32, np.float64):
-        dtype = X.dtype
-    result = np.empty((X.shape[0], width), dtype=dtype)
-    for rows, values in _slices(X):
-        result[rows] = apply(values.astype(dtype, copy=False))
-    return result
-
-
-def _slices(X: Matrix) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Yield rows slice by slice, checked and dense."""
-    X = sp.csr_array(X) if sp.issparse(X) else X
-    step = max(1, _SLICE_BYTES // (8 * max(X.shape[1], 1)))
-    for start in range(0, X.shape[0], step):
-        rows = slice(start, start + step)
-        values = X[rows].toarray() if sp.issparse(X) else np.asarray(X[rows])
-        check_finite(values)
-        yield rows, values
 
 
 def _without(

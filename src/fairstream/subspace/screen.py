@@ -1,8 +1,8 @@
 """Screening: which columns tell groups apart by themselves, so that no component may use them.
 
 A column's standardised gap is the largest difference of group means over its comparisons, in units of the
-column's deviation. One-hot columns of one table column stand or fall together: a variable's gap is that of
-its strongest column.
+column's deviation. One-hot columns of one table column are kept or left out together: a variable's gap is
+that of its strongest column.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def largest_gaps(gaps: Sequence[FloatArray], variances: FloatArray) -> FloatArra
 def shares_between(moments: GroupMoments, attribute: str, least_rows: float = MIN_GROUP_SIZE) -> FloatArray:
     """Return the share of every feature's variance that lies between the groups of an attribute.
 
-    It is 1 if a feature is the same for all rows of a group, 0 if its means agree or it is a constant. Groups
-    of fewer rows than `least_rows` count as if they were no groups: a value that three people have may by
-    chance be that of a group of three. What a sketch dropped could all be variance within groups.
+    It is 1 if a feature is constant within each group, 0 if its means agree or it is constant. Groups of
+    fewer rows than `least_rows` do not count as groups: a value of three people may by chance be that of a
+    group of three. What a sketch dropped is taken for variance within groups.
 
     Examples
     --------
@@ -150,22 +150,14 @@ def chosen_features(screen: Screen, gaps: FloatArray, schema: Schema) -> NDArray
     >>> chosen_features(1, np.array([0.5, 2.0, 1.0]), Schema())
     array([1])
     """
+    if isinstance(screen, Sequence):
+        return named_features(schema, screen)
     ranked = ranked_variables(gaps, schema)
-    if isinstance(screen, int | np.integer):
-        chosen = [columns for _, columns, _ in ranked[: int(screen)]]
-    elif isinstance(screen, float):
+    if isinstance(screen, float):
         chosen = [columns for _, columns, gap in ranked if gap > screen]
     else:
-        chosen = _slices_of(
-            schema.feature_names, {name: columns for name, columns, _ in ranked}, screen or ()
-        )
-    every = np.arange(len(gaps))
-    features: NDArray[np.intp] = np.unique(
-        np.concatenate([every[:0], *(every[columns] for columns in chosen)])
-    )
-    if len(features) == len(gaps):
-        raise NoRoomError(f"screen={screen!r} leaves out all {len(gaps)} features: ask for less")
-    return features
+        chosen = [columns for _, columns, _ in ranked[: int(screen or 0)]]
+    return _joined(chosen, screen, len(gaps))
 
 
 @contextmanager
@@ -206,22 +198,22 @@ def named_features(schema: Schema, names: Sequence[str]) -> NDArray[np.intp]:
     variables = schema.variables()
     if not variables:
         raise ValueError(f"screen={[*names]} names columns, the rows have no names: pass a frame or a table")
-    every = np.arange(max(of.stop for of in variables.values()))
-    chosen = _slices_of(schema.feature_names, variables, names)
-    features: NDArray[np.intp] = np.unique(np.concatenate([every[of] for of in chosen]))
-    if len(features) == len(every):
-        raise ValueError(f"screen={[*names]} leaves out all {len(every)} features: name fewer")
-    return features
-
-
-def _slices_of(
-    feature_names: Sequence[str] | None, variables: dict[str, slice], names: Sequence[str]
-) -> list[slice]:
-    known = {name: slice(j, j + 1) for j, name in enumerate(feature_names or ())} | variables
+    features = {name: slice(j, j + 1) for j, name in enumerate(schema.feature_names or ())}
+    known = features | variables
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(
             f"screen names {unknown[0]!r}, which is no column: these are: {', '.join([*variables][:10])}"
             f"{', ...' if len(variables) > 10 else ''}"
         )
-    return [known[name] for name in names]
+    n_features = max(of.stop for of in variables.values())
+    return _joined([known[name] for name in names], [*names], n_features)
+
+
+def _joined(chosen: Sequence[slice], screen: object, n_features: int) -> NDArray[np.intp]:
+    """Return the features in some slices, in ascending order; refuse to leave out all there are."""
+    every = np.arange(n_features)
+    features: NDArray[np.intp] = np.unique(np.concatenate([every[:0], *(every[of] for of in chosen)]))
+    if len(features) == n_features:
+        raise NoRoomError(f"screen={screen!r} leaves out all {n_features} features: ask for less")
+    return features

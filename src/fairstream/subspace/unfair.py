@@ -24,7 +24,7 @@ from fairstream.subspace.noise_floor import noise_floor
 
 GapEigenpairs = Mapping[tuple[str, Hashable], tuple[FloatArray, FloatArray]]
 
-SPECTRUM = 256  # leading variances that a noise floor is reckoned with one by one
+SPECTRUM = 256  # leading variances that enter a noise floor one by one
 RIDGE = 1e-3  # share of the window's mean variance added to both sides of a ratio
 
 
@@ -34,8 +34,6 @@ def unfair_basis(
     constraint: str = "all",
     directions: str = "absolute",
     n_components: int | float | None = None,
-    *,
-    eigenpairs: GapEigenpairs | None = None,
 ) -> FloatArray:
     """Return an orthonormal basis U of the unfair subspace.
 
@@ -54,8 +52,6 @@ def unfair_basis(
         ratio. Both are nested: the directions for m are among those for m + 1.
     n_components : int, optional
         k; "relative" needs it.
-    eigenpairs : optional
-        What `gap_eigenpairs` returned for at least as many directions, to solve for many m at once.
 
     Returns
     -------
@@ -76,16 +72,19 @@ def unfair_basis(
     >>> unfair_basis(GroupMoments(6).update(X, sex), n_unfair=2).shape
     (6, 3)
     """
-    return basis_for(moments, Choices(n_components, n_unfair, constraint, directions), eigenpairs)
+    return basis_for(moments, Choices(n_components, n_unfair, constraint, directions))
 
 
 def basis_for(moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs | None = None) -> FloatArray:
-    """Return the basis of `unfair_basis` for checked choices."""
+    """Return the basis of `unfair_basis` for checked choices.
+
+    `eigenpairs` are those of `gap_eigenpairs`, for as many directions or more: it then serves many m.
+    """
     d = moments.n_features
     if choices.constraint == "none":
         return np.zeros((d, 0), dtype=moments.dtype)
     _check_comparable(moments)
-    choices = settled(moments, choices)
+    choices = auto_resolved(moments, choices)
     mean_columns = _mean_columns(moments) if choices.nulls_means else np.zeros((d, 0))
     if not choices.nulls_second_moments:
         return fix_signs(orthonormalise(mean_columns))
@@ -98,8 +97,8 @@ def basis_for(moments: GroupMoments, choices: Choices, eigenpairs: GapEigenpairs
     return fix_signs(orthonormalise(np.hstack([mean_columns, *columns])))
 
 
-def settled(moments: GroupMoments, choices: Choices) -> Choices:
-    """Return the choices with a number for every attribute in place of n_unfair="auto"; others as they are.
+def auto_resolved(moments: GroupMoments, choices: Choices) -> Choices:
+    """Return the choices with n_unfair="auto" replaced by a number for every attribute.
 
     Examples
     --------
@@ -107,7 +106,7 @@ def settled(moments: GroupMoments, choices: Choices) -> Choices:
     >>> sex = np.arange(4000) % 2
     >>> X = rng.normal(size=(4000, 8))
     >>> X[sex == 1, :3] *= 2
-    >>> settled(GroupMoments(8).update(X, {"sex": sex}), Choices(2, "auto")).n_unfair
+    >>> auto_resolved(GroupMoments(8).update(X, {"sex": sex}), Choices(2, "auto")).n_unfair
     {'sex': 3}
     """
     if choices.n_unfair != AUTO or not choices.nulls_second_moments:
@@ -128,7 +127,7 @@ def settled(moments: GroupMoments, choices: Choices) -> Choices:
 
 
 def _spectrum(moments: GroupMoments) -> FloatArray:
-    """Return the variances of all principal axes; the weakest are told by their mean only."""
+    """Return the variances along all principal axes; the weakest are all set to their mean."""
     covariance, d = moments.covariance(), moments.n_features
     leading, _ = top_eigenpairs(covariance, min(d, len(covariance.core), SPECTRUM))
     rest = max(moments.total_variance - float(leading.sum()), 0.0) / max(d - len(leading), 1)
@@ -143,14 +142,14 @@ def _check_comparable(moments: GroupMoments) -> None:
 
 
 def _check_total_variance(moments: GroupMoments) -> None:
-    """Raise if the total variance is none: every gap would pass for rounding, and nothing would be nulled."""
+    """Refuse a negative total variance: every gap would count as rounding, and nothing would be nulled."""
     total = moments.total_variance
-    # Rows that are all alike leave squares of their rounding, of either sign.
+    # Equal rows leave the squares of their rounding, of either sign.
     rounding = 256 * np.finfo(moments.dtype).eps * float(np.abs(moments.mean()).max())
     if total < -moments.n_features * rounding**2:
         raise ValueError(
-            f"the total variance has come to {total:.3g}, below zero: rounding has used up all digits and no "
-            "gap can be told; subtract from each column a number near its mean, or rescale X"
+            f"the total variance has come to {total:.3g}, below zero: rounding has used up all digits, so "
+            "that gaps cannot be computed; subtract from each column a number near its mean, or rescale X"
         )
 
 
@@ -203,7 +202,7 @@ def small_group_directions(counts: Counts, choices: Choices) -> dict[str, int]:
 
 
 def warn_of_small_groups(counts: Counts, choices: Choices, n_removed: int) -> None:
-    """Say which small groups a fit compares and how many of its nulled directions they cost."""
+    """Warn of small groups that a fit compares, with the number of nulled directions that they cost."""
     small = small_groups(counts, choices.min_group_size)
     for attribute, added in small_group_directions(counts, choices).items():
         named = listed_groups({attribute: small[attribute]})
@@ -237,7 +236,7 @@ def gap_eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigen
 
 
 def _eigenpairs(moments: GroupMoments, wanted: Mapping[str, int]) -> GapEigenpairs:
-    """Do the work of `gap_eigenpairs` for moments that are known to be sound."""
+    """Return what `gap_eigenpairs` returns, for moments that are known to be sound."""
     return {
         pair: top_eigenpairs(moments.second_moment_gap(*pair), wanted[pair[0]], by="absolute")
         for pair in moments.comparisons()

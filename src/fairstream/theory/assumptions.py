@@ -135,7 +135,7 @@ def pafo_constants(
     constraint : {"all", "covariance"}
         Whether U contains the mean gap as well as the m eigenvectors of S.
     sample : (X, sensitive_features), optional
-        Needed with moments: rows from which sigma, M and the matrix variance are plugged in. M is then the
+        Needed with moments: rows from which sigma, M and the matrix variance are estimated. M is then the
         largest value seen, which the next row may exceed, so the plan is an estimate, not a promise.
     attribute, group : optional
         Which comparison of the moments; the first if not given.

@@ -1,4 +1,4 @@
-"""PAFO plans: how many rows a promise needs, and a check that the promise is kept.
+"""PAFO plans: how many rows a promise needs, and a check that it is kept.
 
 Definition 2 of the paper: with probability at least 1 - delta the learner's V has
 tr(V' Sigma V) >= tr(V*' Sigma V*) - eps_optimality and ||Pi_U V|| <= eps_fairness. The appendix writes the
@@ -92,11 +92,6 @@ class PafoPlan:
         return self.unfair_rows + self.component_rows
 
     @property
-    def truncation_probability(self) -> float:
-        """Bound on the probability that one of these rows exceeds the truncation; it adds to delta."""
-        return min(1.0, self.n_rows * self.constants.tail)
-
-    @property
     def step_rows(self) -> tuple[int, int]:
         """(b, B), as `FairStreamingPCA(solver="power", step_rows=...)` takes it."""
         return self.unfair_block, self.component_block
@@ -151,10 +146,6 @@ class PafoCheck:
     def confirms(self, delta: float) -> bool:
         """Whether the trials show, at the confidence, a probability of at least 1 - delta."""
         return self.interval[0] >= 1 - delta
-
-    def refutes(self, delta: float) -> bool:
-        """Whether the trials show, at the confidence, a probability below 1 - delta."""
-        return self.interval[1] < 1 - delta
 
 
 def pafo_plan(

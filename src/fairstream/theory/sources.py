@@ -64,6 +64,8 @@ def _moments_and_sample(
 ) -> tuple[GroupMoments, list[Block]]:
     moments, kept, rows = GroupMoments(source.n_features), [], 0
     for block in source:
+        if not block.n_rows:
+            continue
         moments.update(block.X, block.groups)
         if rows < sample_rows:
             kept.append(cut_block(block, 0, min(block.n_rows, sample_rows - rows)))

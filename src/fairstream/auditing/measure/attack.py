@@ -39,7 +39,7 @@ from fairstream.auditing.report import AttackCurve, AttackerResult, AttackResult
 FloatArray = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]
 Progress = Callable[[int, int], object]
-Fold = tuple[FloatArray, Codes]
+Judged = tuple[float, FloatArray]  # an AUC, and each row's influence on it
 
 N_FOLDS = 5
 LEAST_ROWS = 10  # of a group, to attack it at all
@@ -62,6 +62,7 @@ def attack(
     families: Iterable[str] = FAMILIES,
     level: float = 0.95,
     seed: int = 0,
+    names: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> AttackResult:
     """Attack an embedding by the strongest of several families of classifiers.
@@ -85,6 +86,8 @@ def attack(
         Confidence level of the intervals.
     seed : int
         Seed of folds and attackers. The result does not depend on the number of threads.
+    names : sequence of str, optional
+        What the groups are called, by their codes.
     progress : callable, optional
         Called as `progress(fits_done, fits_in_all)`.
 
@@ -125,15 +128,15 @@ def attack(
         parts = [(np.arange(len(fitted)), np.arange(n_scored))]
     folds = []
     for rows, held in parts:
-        ordered = rows[_stratified_order(fitted[rows], seed)][:most_rows]
+        ordered = first_rows(rows[_stratified_order(fitted[rows], seed)], fitted, most_rows)
         folds.append(_Fold(ordered, held, unused=ordered[ordered >= n_given]))
     outcomes = _attack_folds(fit_Z, fitted, scored_Z, folds, candidates, seed, progress)
     rounds = [(outcome, scored[fold.scored]) for outcome, fold in zip(outcomes, folds, strict=True)]
-    curve, strongest = _curve(rounds, level), _strongest(rounds, level)
+    called = {place: str(code if names is None else names[code]) for place, code in enumerate(present)}
     return AttackResult(
-        strongest=strongest,
+        strongest=_strongest(rounds, level),
         attackers=tuple(_family_result(family, rounds, level) for family in rounds[0][0].chosen),
-        curve=curve,
+        curve=_curve(rounds, called, level),
         strength=strength,
         n_groups=len(present),
         n_fit=min(len(rows) for rows, _ in parts),
@@ -142,7 +145,10 @@ def attack(
         n_unknown_fit=n_unknown_fit,
         n_folds=len(folds),
         level=level,
-        by_group=_by_group(rounds, present, level),
+        by_group={
+            name: _mean([_one_group(o.strongest, c, place) for o, c in rounds], level)
+            for place, name in (called if len(called) > 2 else {}).items()
+        },
     )
 
 
@@ -221,12 +227,12 @@ def _attack_folds(
     counter = _Counter(len(candidates) * len(trials) + n_refits, progress)
 
     def try_out(attacker: Attacker, trial: _Trial) -> list[FloatArray]:
-        rows, held = trial.rows[: attacker.most_rows], list(trial.held.values())
+        rows, held = first_rows(trial.rows, codes_fit, attacker.most_rows), list(trial.held.values())
         odds = attacker.log_odds(Z_fit[rows], codes_fit[rows], Z_fit[np.concatenate(held)], seed, trial=True)
         return np.split(odds, np.cumsum([len(part) for part in held])[:-1])
 
     def refit(attacker: Attacker, fold: _Fold, n_rows: int) -> FloatArray:
-        rows = fold.rows[: min(n_rows, attacker.most_rows or n_rows)]
+        rows = first_rows(fold.rows, codes_fit, min(n_rows, attacker.most_rows or n_rows))
         return attacker.log_odds(Z_fit[rows], codes_fit[rows], Z[fold.scored], seed)
 
     def smaller(choice: _Choice, fold: _Fold, n_rows: int) -> FloatArray:
@@ -364,6 +370,24 @@ def _stratified_order(codes: Codes, seed: int) -> Codes:
     return np.argsort(place, kind="stable").astype(np.intp)
 
 
+def first_rows(rows: Codes, codes: Codes, most: int | None) -> Codes:
+    """Return the first rows, among them some of every group: an attacker must know all groups.
+
+    Examples
+    --------
+    >>> first_rows(np.arange(100), np.repeat([0, 1], [85, 15]), 15).tolist()
+    [85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 0, 1, 2, 3, 4]
+    """
+    if most is None or most >= len(rows):
+        return rows
+    own = codes[rows]
+    rare = [code for code in np.unique(own) if np.sum(own[:most] == code) < LEAST_ROWS]
+    if not rare:
+        return rows[:most]
+    ahead = np.concatenate([np.flatnonzero(own == code)[:LEAST_ROWS] for code in rare])
+    return np.concatenate([rows[ahead], np.delete(rows, ahead)])[:most]
+
+
 def _curve_sizes(codes: Codes) -> list[int]:
     """Return the numbers of rows of the curve, smallest first: all, a half, a quarter, ..."""
     sizes = [len(codes)]
@@ -386,20 +410,19 @@ def _summary(
     level: float,
 ) -> AttackerResult:
     parts = [auc_influence(s, c) for s, c in zip(scores, codes, strict=True)]
-    value, error = float(np.mean([auc for auc, _ in parts])), standard_error([part for _, part in parts])
-    return AttackerResult(name, setting, n_rows, interval(value, error, level), error, validation)
+    error = standard_error([influence for _, influence in parts])
+    return AttackerResult(name, setting, n_rows, _mean(parts, level), error, validation)
 
 
-def _by_group(rounds: Sequence[tuple[_Round, Codes]], present: Codes, level: float) -> dict[str, Estimate]:
-    """Return the AUC of each group against the rest by its code, nothing for two groups."""
-    if len(present) == 2:
-        return {}
-    found = {}
-    for group, code in enumerate(present):
-        parts = [auc_influence(o.strongest[:, group], (c == group).astype(np.intp)) for o, c in rounds]
-        error = standard_error([influence for _, influence in parts])
-        found[str(code)] = interval(float(np.mean([auc for auc, _ in parts])), error, level)
-    return found
+def _mean(parts: Sequence[Judged], level: float, *, lowest: float = 0.0) -> Estimate:
+    """Return the mean over folds with its interval."""
+    error = standard_error([influence for _, influence in parts])
+    return interval(float(np.mean([value for value, _ in parts])), error, level, lowest=lowest)
+
+
+def _one_group(scores: FloatArray, codes: Codes, group: int) -> Judged:
+    """Judge how one group is told from the rest."""
+    return auc_influence(scores[:, group], (codes == group).astype(np.intp))
 
 
 def _family_result(family: str, rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackerResult:
@@ -435,7 +458,7 @@ def _most_often(names: Sequence[str]) -> str:
     return name if count == len(names) else f"{name} (in {count} of {len(names)} folds, others in the rest)"
 
 
-def _curve(rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackCurve:
+def _curve(rounds: Sequence[tuple[_Round, Codes]], called: dict[int, str], level: float) -> AttackCurve:
     # From all rows down: the folds' sizes may differ by a row.
     runs = [[outcome.strongest, *outcome.curve.values()] for outcome, _ in rounds]
     sizes = [max(rounds[0][0].n_rows.values()), *rounds[0][0].curve]
@@ -444,20 +467,28 @@ def _curve(rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackCurve:
         [auc_influence(run[place], codes) for run, (_, codes) in zip(runs, rounds, strict=True)]
         for place in range(n_points)
     ]
-    points = []
-    for size, parts in zip(sizes[:n_points], by_point, strict=True):
-        error = standard_error([influence for _, influence in parts])
-        points.append(CurvePoint(size, interval(float(np.mean([auc for auc, _ in parts])), error, level)))
-    gain = None
+    points = [CurvePoint(n, _mean(parts, level)) for n, parts in zip(sizes, by_point, strict=False)]
+    gain, by_group = None, {}
     if n_points > 1:
-        pairs = list(zip(*by_point[:2], strict=True))
-        error = standard_error([here - half for (_, here), (_, half) in pairs])
-        grown = float(np.mean([here - half for (here, _), (half, _) in pairs]))
-        gain = interval(grown, error, level, lowest=-1.0)
-    return AttackCurve(tuple(points[::-1]), gain, _trend(gain))
+        gain = _growth(by_point[0], by_point[1], level)
+        for group, name in (called if len(called) > 2 else {}).items():
+            judged = [
+                [_one_group(run[place], codes, group) for run, (_, codes) in zip(runs, rounds, strict=True)]
+                for place in (0, 1)
+            ]
+            by_group[name] = _growth(judged[0], judged[1], level)
+    return AttackCurve(tuple(points[::-1]), gain, trend_of(gain), by_group)
 
 
-def _trend(gain: Estimate | None) -> str:
+def _growth(all_rows: Sequence[Judged], half: Sequence[Judged], level: float) -> Estimate:
+    """Return the growth of an AUC over the last doubling of the rows; noise that both ends share cancels."""
+    pairs = zip(all_rows, half, strict=True)
+    grown = [(auc - before, here - there) for (auc, here), (before, there) in pairs]
+    return _mean(grown, level, lowest=-1.0)
+
+
+def trend_of(gain: Estimate | None) -> str:
+    """Return "rising", "flat" or "unclear", by the growth over the last doubling of the rows."""
     if gain is None:
         return "unclear"
     if gain.low > 0 and gain.value >= RISE:

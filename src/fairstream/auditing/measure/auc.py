@@ -1,8 +1,8 @@
 """The area under the ROC curve with each row's influence on it, for comparisons of two attackers in pairs.
 
-DeLong's variance of an AUC is the sum of squares of the rows' influences. If two attackers score the same
-rows, the influences of their difference are the differences of their influences: noise that both share
-cancels.
+DeLong's variance of an AUC is the sum of squares of the rows' influences, each with the divisor of a sample
+variance in its group: a fold may hold very few rows of a group. If two attackers score the same rows, the
+influences of their difference are the differences of their influences: noise that both share cancels.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def auc_influence(scores: FloatArray, codes: Codes) -> tuple[float, FloatArray]:
     Examples
     --------
     >>> auc, influence = auc_influence(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))
-    >>> auc, influence.tolist()
-    (0.75, [0.125, -0.125, -0.125, 0.125])
+    >>> auc, influence.round(3).tolist()
+    (0.75, [0.177, -0.177, -0.177, 0.177])
     """
     columns = scores[:, None] if scores.ndim == 1 else scores
     targets = [1] if scores.ndim == 1 else range(columns.shape[1])
@@ -48,7 +48,8 @@ def auc_influence(scores: FloatArray, codes: Codes) -> tuple[float, FloatArray]:
         wins[~inside] = 1 - (ranks[~inside] - rankdata(column[~inside])) / np.sum(inside)
         auc = float(wins[inside].mean())
         total += auc / len(columns.T)
-        influence += (wins - auc) / np.where(inside, inside.sum(), np.sum(~inside)) / len(columns.T)
+        sizes = np.where(inside, inside.sum(), np.sum(~inside))
+        influence += (wins - auc) / np.sqrt(sizes * np.maximum(sizes - 1, 1)) / len(columns.T)
     return total, influence
 
 
@@ -65,9 +66,8 @@ def auc_with_variance(scores: FloatArray, codes: Codes) -> tuple[float, float]:
 
 
 def _variance(influence: FloatArray) -> float:
-    n = len(influence)
     # Perfect separation has no visible variance; assume at least that of one misranked pair.
-    return max(float(influence @ influence) * n / (n - 1), 1 / (4 * n**2))
+    return max(float(influence @ influence), 1 / (4 * len(influence) ** 2))
 
 
 def standard_error(influences: Sequence[FloatArray]) -> float:
@@ -80,7 +80,7 @@ def standard_error(influences: Sequence[FloatArray]) -> float:
     Examples
     --------
     >>> round(standard_error([np.array([0.3, -0.3, 0.1, -0.1])]), 4)
-    0.5164
+    0.4472
     """
     n_folds = len(influences)
     inflation = 1 + n_folds / (n_folds - 1) if n_folds > 1 else 1.0

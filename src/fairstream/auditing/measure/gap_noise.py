@@ -47,8 +47,8 @@ def gap_noise(
 ) -> tuple[GapNoise, ...]:
     """Compare the mean gap and the second-moment gap of every group with those of shuffled labels.
 
-    The gaps are those of `fairstream.auditing.measure.metrics`: the length of the difference of the means,
-    and the spectral norm of the difference of the second moments about the total mean. Two groups have one
+    The gaps are the length of the difference of the means, and the spectral norm of the difference of the
+    second moments about the total mean. Two groups have one
     comparison, which is listed for group 1.
 
     Parameters

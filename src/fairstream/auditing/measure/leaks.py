@@ -14,7 +14,6 @@ from fairstream.auditing.measure.attack import LEAST_ROWS, Progress, attack
 from fairstream.auditing.measure.attackers import FAMILIES
 from fairstream.auditing.measure.embeddings import EmbeddedRows
 from fairstream.auditing.measure.gap_noise import gap_noise
-from fairstream.auditing.measure.metrics import relative_gap
 from fairstream.auditing.measure.mmd import Discrepancy, discrepancy
 from fairstream.auditing.measure.rounding import rounding_leak
 from fairstream.auditing.measure.setting import Setting, spread_rows
@@ -84,7 +83,7 @@ def attacked(
     codes, fit_codes = _learnable(attribute, rows, setting)
     if codes is None:
         return None
-    found = attack(
+    return attack(
         scored.Z,
         codes,
         fit=None if fit is None else (fit.Z, fit_codes),
@@ -92,10 +91,9 @@ def attacked(
         families=setting.options["attackers"],
         level=setting.options["level"],
         seed=setting.options["random_state"],
+        names=setting.names(attribute),
         progress=progress,
     )
-    names = setting.names(attribute)
-    return replace(found, by_group={names[int(code)]: auc for code, auc in found.by_group.items()})
 
 
 def _learnable(
@@ -118,9 +116,10 @@ def _blurred(codes: Codes, min_group_size: int) -> Codes:
     n_left_out = int(np.sum(codes < 0))
     if not 0 < n_left_out < min_group_size:
         return codes
-    known = np.flatnonzero(codes >= 0)
+    # Of the largest group: another could become too small to attack.
+    spared = np.flatnonzero(codes == np.bincount(codes[codes >= 0]).argmax())
     blurred = codes.copy()
-    blurred[known[spread_rows(len(known), min_group_size - n_left_out)]] = -1
+    blurred[spared[spread_rows(len(spared), min_group_size - n_left_out)]] = -1
     return blurred
 
 
@@ -192,9 +191,9 @@ def _gaps(
             GapResult(
                 group=str(label),
                 mean_gap=mean_gap,
-                mean_gap_relative=relative_gap(mean_gap, of_pca[0]),
+                mean_gap_relative=views.relative_gap(mean_gap, of_pca[0]),
                 second_moment_gap=second_moment_gap,
-                second_moment_gap_relative=relative_gap(second_moment_gap, of_pca[1]),
+                second_moment_gap_relative=views.relative_gap(second_moment_gap, of_pca[1]),
                 mmd2=None if distance is None else distance.biased,
                 mmd2_unbiased=None if distance is None else distance.unbiased,
                 mmd2_p_value=None if distance is None else distance.p_value,

@@ -12,17 +12,16 @@ have by chance, nothing is attacked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold
 
-from fairstream.auditing.measure.attack import folds_needed
+from fairstream.auditing.measure.attack import first_rows, folds_needed
 from fairstream.auditing.measure.attackers import FOREST
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
-from fairstream.auditing.measure.fitting import one_thread
+from fairstream.auditing.measure.fitting import side_by_side
 from fairstream.auditing.report import Estimate, RoundingLeak
 
 FloatArray = NDArray[np.floating[Any]]
@@ -71,9 +70,8 @@ def rounding_leak(
         return RoundingLeak(None, None, None, False, features, affected)
     rng = np.random.default_rng(seed)
     noisy = _with_noise(Z, rng), None if fit is None else (_with_noise(fit[0], rng), fit[1])
-    with one_thread(), ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(_forest, rows, codes, to_fit, seed) for rows, to_fit in ((Z, fit), noisy)]
-        before, after = (future.result() for future in both)
+    both = ((Z, fit), noisy)
+    before, after = side_by_side([(_forest, rows, codes, to_fit, seed) for rows, to_fit in both])
     # On the same rows: noise that both share cancels.
     parts = [(a - b, of_a - of_b) for (a, of_a), (b, of_b) in zip(before, after, strict=True)]
     drop = _over_folds(parts, level, lowest=-1.0)
@@ -96,7 +94,7 @@ def _forest(
     rng = np.random.default_rng(seed)
     parts = []
     for used, scored in folds:
-        drawn = rng.permutation(used)[:MOST_ROWS]
+        drawn = first_rows(rng.permutation(used), fit_labels, MOST_ROWS)
         # As many trees as a trial has: two forests are compared, not a leak measured.
         odds = FOREST.log_odds(fit_rows[drawn], fit_labels[drawn], rows[scored], seed, trial=True)
         parts.append(auc_influence(odds, labels[scored]))

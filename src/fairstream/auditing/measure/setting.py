@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairstream.auditing.measure.embeddings import EmbeddingMoments
+from fairstream.auditing.measure.words import listed
 from fairstream.auditing.report import AttributeSummary, DataSummary, Estimate
 from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import Survey
@@ -122,22 +123,14 @@ def data_summary(setting: Setting) -> DataSummary:
 def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
     """Return what a reader must know before any number, most serious first."""
     found, kept = setting.survey, setting.kept
-    lines = [
-        f"These look like the very rows that {subject.name} was fitted on (same number of rows, mean and "
-        "variance). On its own training rows a linear probe is at chance by construction: audit unseen rows "
-        "instead."
-        for subject in subjects
-        if subject.name in setting.own_rows
-    ]
-    lines += [
-        f"About {share.value:.0%} of the audited rows are equal in all features to rows that {subject.name} "
-        f"was fitted on ({share.low:.0%} to {share.high:.0%}){_beyond(setting.twin_share(subject.name))}. A "
-        "model hides more of the rows it was fitted on than of others: audit unseen rows instead."
-        for subject in subjects
-        if subject.name not in setting.own_rows
-        and (share := setting.seen.get(subject.name)) is not None
-        and setting.has_seen(subject.name)
-    ]
+    names = [subject.name for subject in subjects]
+    own = (
+        "These look like the very rows that {} fitted on (same number of rows, mean and variance). On the "
+        "rows of its fit a linear probe is at chance by construction: audit unseen rows instead."
+    )
+    lines = _once([(name, own) for name in names if name in setting.own_rows], len(names))
+    seen = [name for name in names if name not in setting.own_rows and setting.has_seen(name)]
+    lines += _once([(name, _seen_line(name, setting)) for name in seen], len(names))
     if setting.train_is_audited:
         lines.append(
             "train holds the very rows that are audited: its classifiers are scored on rows they have seen. "
@@ -161,7 +154,8 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
             )
     if found.sample.n_rows < min(setting.options["sample_rows"], found.moments.n_rows):
         lines.append(f"The rows are so wide that the sample has only {found.sample.n_rows:,} of them.")
-    lines += [_twin_line(subject.name, setting) for subject in subjects if setting.has_twins(subject.name)]
+    twins = [(name, _twin_line(name, setting)) for name in names if setting.has_twins(name)]
+    lines += _once(twins, len(names))
     if found.moments.lost_energy > 0:
         lines.append(
             f"The frontier and the control come from a sketch that misses {found.moments.lost_energy:.1%} of "
@@ -175,8 +169,36 @@ def warnings_of(subjects: list[Subject], setting: Setting) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _beyond(twins: Estimate | None) -> str:
-    return "" if twins is None else f", where unseen rows would be in about {twins.value:.0%} of the cases"
+def _once(said: Iterable[tuple[str, str]], n_models: int) -> list[str]:
+    """Say once what is said of several models; a pair of braces stands for their names.
+
+    Examples
+    --------
+    >>> _once([("A", "Rows that {} fitted on."), ("B", "Rows that {} fitted on.")], 3)
+    ['Rows that A and B were fitted on.']
+    """
+    names: dict[str, list[str]] = {}
+    for name, told in said:
+        names.setdefault(told, []).append(name)
+    return [
+        told.replace("{}", f"{of[0]} was")
+        if len(of) == 1
+        else told.replace(
+            "{}", f"all {n_models} models were" if len(of) == n_models else f"{listed(of)} were"
+        )
+        for told, of in names.items()
+    ]
+
+
+def _seen_line(model: str, setting: Setting) -> str:
+    share, twins = setting.seen[model], setting.twin_share(model)
+    assert share is not None
+    beyond = "" if twins is None else f", where unseen rows would be in about {twins.value:.0%} of the cases"
+    return (
+        f"About {share.value:.0%} of the audited rows are equal in all features to rows that {{}} fitted on "
+        f"({share.low:.0%} to {share.high:.0%}){beyond}. A model hides more of the rows it was fitted on "
+        "than of others: audit unseen rows instead."
+    )
 
 
 def _twin_line(model: str, setting: Setting) -> str:
@@ -185,8 +207,8 @@ def _twin_line(model: str, setting: Setting) -> str:
     assert twins is not None
     assert reused is not None
     return (
-        f"Note: about {share.value:.0%} of the audited rows are equal in all features to rows that {model} "
-        f"was fitted on, as many as chance explains ({twins.low:.0%} to {twins.high:.0%} of unseen rows): "
+        f"Note: about {share.value:.0%} of the audited rows are equal in all features to rows that {{}} "
+        f"fitted on, as many as chance explains ({twins.low:.0%} to {twins.high:.0%} of unseen rows): "
         "twins, people with the same values. They do not stand against a verdict; an attacker who knows the "
         "people of the fit knows their twins too. Values cannot tell whether some are the same people: up to "
         f"{reused.high:.0%} of the rows may be."

@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from fairstream.auditing.measure.auc import auc_influence, interval, standard_error
 from fairstream.auditing.measure.decisions import decisions
-from fairstream.auditing.measure.fitting import one_thread
+from fairstream.auditing.measure.fitting import side_by_side
 from fairstream.auditing.report import DecisionView, TaskScore
 
 FloatArray = NDArray[np.floating[Any]]
@@ -69,8 +69,6 @@ def target_scores(
     labels = np.asarray(y)
     check_target(labels)
     values, truth = np.unique(labels, return_inverse=True)
-    shares = np.zeros((len(Z), len(values)))
-    parts = []
     if fit is None:
         folds: Iterable[tuple[Any, Any]] = StratifiedKFold(N_FOLDS, shuffle=True, random_state=seed).split(
             Z, truth
@@ -80,15 +78,20 @@ def target_scores(
         folds = [(slice(None), slice(None))]
         (Z_fit, y_fit), note = (np.asarray(part) for part in fit), TRAIN_NOTE
         check_target(y_fit)
-    for fit_rows, score_rows in folds:
+
+    def score(fit_rows: Any, score_rows: Any) -> FloatArray:
         model = HistGradientBoostingClassifier(random_state=seed)
-        with one_thread():
-            model.fit(Z_fit[fit_rows], y_fit[fit_rows])
-            found = model.predict_proba(Z[score_rows])
+        found = model.fit(Z_fit[fit_rows], y_fit[fit_rows]).predict_proba(Z[score_rows])
         # A value that only one side has is never predicted, or never right.
         known = np.isin(model.classes_, values)
         here = np.zeros((len(found), len(values)))
         here[:, np.searchsorted(values, model.classes_[known])] = found[:, known]
+        return here
+
+    shares, parts = np.zeros((len(Z), len(values))), []
+    folds = [*folds]
+    scored = side_by_side([(score, fit_rows, score_rows) for fit_rows, score_rows in folds])
+    for here, (_, score_rows) in zip(scored, folds, strict=True):
         shares[score_rows] = here
         parts.append(auc_influence(here[:, 1] if len(values) == 2 else here, truth[score_rows]))
     error = standard_error([influence for _, influence in parts])

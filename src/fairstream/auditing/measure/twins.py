@@ -7,11 +7,10 @@ equal by chance come with far more rows that are equal in half of the columns; r
 
 symbol   meaning
 ------   ------------------------------------------------------------------------------------------------
-t        rows of the fit for each row that is looked at
-c        how often a value of a whole row occurs among the rows that are looked at
+t        rows of the fit for each audited row
+c        how often a value of a whole row occurs among the audited rows
 f_c      how many values occur c times
-N        the rows that are looked at: the sum of c f_c
-U(t)     the share of unseen rows without a twin among t N others
+r_c      how often one of these would occur in as many other rows
 """
 
 from __future__ import annotations
@@ -53,8 +52,9 @@ def twins_and_reused(
     Returns
     -------
     (Estimate, Estimate) or None
-        None if no two rows of X are equal by chance, so that nothing hints at twins, or if there are too few
-        rows of which the marks can tell.
+        The second may be below 0 if fewer rows equal some of the fit than unseen rows would. None if no two
+        rows of X are equal by chance, so that nothing hints at twins, or if there are too few rows of which
+        the marks can tell.
 
     Examples
     --------
@@ -75,17 +75,19 @@ def twins_and_reused(
     occurring = np.unique(often)
     if occurring[-1] == repeats or _are_copies(X, len(counts)):
         return None
-    # Marks tell of all rows with certain values, so for these values all rows of both sides are known: shares
-    # among them can be compared, however unlike the other rows they are.
     found = np.array([marks.recognised(X[often == c]) for c in occurring], dtype=float)
     times, n_rows = occurring / repeats, len(X) / repeats
-    if found[:, 1].sum() < LEAST_TOLD * repeats:
+    if (told := found[:, 1].sum()) < LEAST_TOLD * repeats:
         return None
     hits = found[:, 0] / repeats / times
-    values = np.stack([hits, found[:, 1] / repeats / times - hits])
+    misses = found[:, 1] / repeats / times - hits
+    # Marks tell of the rows of a few corners of the table, with more or fewer twins than others. Little is
+    # known of them, so the whole table counts as much, as another corner of their size would.
+    everywhere = np.bincount(np.searchsorted(occurring, counts), minlength=len(occurring))
+    values = np.stack([hits, misses, everywhere * told / len(X)])
     # Values are drawn, not rows: equal rows are recognised together or not at all.
     draws = np.random.default_rng(seed).poisson(values, size=(N_DRAWS, *values.shape)).astype(float)
-    draws = draws[draws.sum(axis=(1, 2)) > 0]
+    draws = draws[draws[:, :2].sum(axis=(1, 2)) > 0]
     twins, reused = _shares(np.concatenate([values[None], draws]), times, fitted_rows / n_rows)
     return _estimate(twins, level), _estimate(reused, level)
 
@@ -98,41 +100,42 @@ def _are_copies(X: FloatArray, n_different: int) -> bool:
     return any(len(np.unique(row_fingerprints(half))) >= COPIES * n_different for half in halves)
 
 
-def without_twin(f: FloatArray, times: FloatArray, t: float) -> FloatArray:
-    """Return U(t) for every row of `f`, whose columns say how many values occur `times` times.
+def twinned(f: FloatArray, times: FloatArray, t: float) -> FloatArray:
+    """Return the share of values with a twin among the rows of the fit, by how often they occur.
 
-    Up to t = 1 a row misses its twins if none of the c - 1 others is among a share t of the rows:
-    U(t) = sum of c f_c (1 - t)^(c - 1) / N. At t = 1 this is f_1 / N, the estimate of Good and Turing. A fit
-    with more rows has more twins than the rows show: there the rows that occur once get gamma distributed
-    frequencies that agree with U, U' = -2 f_2 / N and U'' = 6 f_3 / N at t = 1 (Efron and Thisted 1976).
-    The series of Good and Toulmin, which needs no such model, is of no use beyond t = 2.
+    A row of `f` says how many values occur `times` times; a row of the result has a share for each of these.
+    Good and Turing: r_c = (c + 1) f_(c + 1) / f_c. If the frequencies of values are gamma distributed, r_c
+    rises by the same s from each c to the next, 0 < s < 1, and a value that occurs c times has no twin with
+    probability (1 + s t)^(-r_c / s). At s = 1 that is the process of Pitman and Yor, whose tail is heavy.
 
     Examples
     --------
-    >>> f, times = np.array([[60.0, 20.0]]), np.array([1.0, 2.0])
-    >>> [round(float(without_twin(f, times, t)[0]), 2) for t in (0.0, 0.5, 1.0, 2.0)]
-    [1.0, 0.8, 0.6, 0.31]
+    >>> f, times = np.array([[60.0, 15.0, 5.0]]), np.array([1.0, 2.0, 3.0])
+    >>> [twinned(f, times, t).round(2).tolist()[0] for t in (0.5, 1.0, 3.0)]
+    [[0.2, 0.36, 0.49], [0.33, 0.56, 0.7], [0.6, 0.84, 0.94]]
     """
-    n_rows = f @ times
-    if t <= 1:
-        return np.asarray((f @ (times * (1 - t) ** (times - 1))) / n_rows)
     once, twice, thrice = (f[:, times == c].sum(axis=1) for c in (1, 2, 3))
-    fall, bend = (np.maximum(parts / np.maximum(once, 1e-9), 1e-9) for parts in (2 * twice, 6 * thrice))
-    spread = np.maximum(bend / fall**2 - 1, 1e-6)  # 1 / shape of the gamma distribution
-    remaining: FloatArray = once / n_rows * np.exp(-np.log1p(spread * fall * (t - 1)) / spread)
-    return remaining
+    first = 2 * twice / np.maximum(once, 1e-9)
+    rise = np.clip(3 * thrice / np.maximum(twice, 1e-9) - first, 1e-6, 1.0)
+    rates = first[:, None] + rise[:, None] * (times - 1)
+    shares: FloatArray = -np.expm1(-rates * (np.log1p(rise * t) / rise)[:, None])
+    return shares
 
 
 def _shares(values: FloatArray, times: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
-    """Return the shares of twins and of reused rows, from the values that were recognised and the others."""
-    f = values.sum(axis=1)
-    twins = 1 - without_twin(f, times, t)
-    seen = (values[:, 0] @ times) / (f @ times)
+    """Return the shares of twins and of reused rows.
+
+    `values` has those that were recognised, the others that marks tell of, and those of the whole table.
+    """
+    rows = values[:, :2].sum(axis=1) * times
+    told = rows.sum(axis=1)
+    twins = np.sum(rows * twinned(values.sum(axis=1), times, t), axis=1) / told
+    seen = (values[:, 0] @ times) / told
     return twins, (seen - twins) / np.maximum(1 - twins, 1e-9)
 
 
 def _estimate(found: FloatArray, level: float) -> Estimate:
-    """Return the first number, with the interval of the others."""
-    low, high = np.clip(np.quantile(found[1:], [(1 - level) / 2, (1 + level) / 2]), 0.0, 1.0)
-    value = float(np.clip(found[0], 0.0, 1.0))
-    return Estimate(value, min(float(low), value), max(float(high), value))
+    """Return the first number, with the interval of the others; below 0 it tells how little a share is."""
+    low, high = np.quantile(found[1:], [(1 - level) / 2, (1 + level) / 2])
+    value, high = min(float(found[0]), 1.0), float(np.clip(high, 0.0, 1.0))
+    return Estimate(value, min(float(low), value), max(high, value))

@@ -6,6 +6,7 @@ import math
 
 from scipy.special import ndtri
 
+from fairstream.auditing.measure.attack import trend_of
 from fairstream.auditing.measure.auc import error_of
 from fairstream.auditing.report import AttackResult, Estimate, Verdict
 
@@ -25,7 +26,7 @@ def verdict(
     The limit holds if the upper confidence bound is at most the limit, and does not hold if the lower bound
     is above it. Unless the attacker's curve is flat, "holds" must be true of attackers with more rows too:
     its bound is raised by as much for every doubling of the rows as the last doubling may have brought. Of
-    more than two groups the one that is read best counts, with bounds that are valid for all of them.
+    more than two groups the limit holds if it holds for each of them.
 
     Parameters
     ----------
@@ -54,57 +55,62 @@ the limit is 0.650.
     for name, value in (("limit", limit), ("confidence", confidence)):
         if not 0.5 < value < 1:
             raise ValueError(f"{name} is {value!r}: pass a number above 0.5 and below 1")
-    who, fitted, compared = "the group", "", 1
+    fitted, read, more = "", {"": (0.0, 0.0)}, {"": (0, 0.0)}
     if isinstance(found, Estimate):
-        auc, error = found.value, error_of(found, level)
+        read[""] = found.value, error_of(found, level)
     else:
-        auc, error = read_best(found)
-        fitted = f" (fitted on {found.strongest.n_rows:,} rows)"
-        if found.by_group:
-            compared = len(found.by_group)
-            best = max(found.by_group, key=lambda group: found.by_group[group].value)
-            who = f"{best}, of {compared} groups the one it reads best,"
-    reach = float(ndtri(1 - (1 - confidence) / compared)) * error
-    lower, upper = max(auc - reach, 0.0), min(auc + reach, 1.0)
-    reads = f"the strongest attacker{fitted} reads {who} at AUC {auc:.3f}"
+        fitted, read = f" (fitted on {found.strongest.n_rows:,} rows)", readings(found)
+        more = {group: _more_rows(found, group, confidence, most_rows) for group in read}
+    # That one group of many is read too well is likelier by luck than that a certain one is.
+    down, up = (float(ndtri(1 - (1 - confidence) / compared)) for compared in (len(read), 1))
+    lower = {group: max(auc - down * error, 0.0) for group, (auc, error) in read.items()}
+    upper = {group: min(auc + up * error, 1.0) for group, (auc, error) in read.items()}
+    ahead = {group: min(upper[group] + growth, 1.0) for group, (_, growth) in more.items()}
     sure = f", with {100 * confidence:.4g} % confidence"
 
-    def answered(answer: str, sentence: str) -> Verdict:
-        return Verdict(answer, confidence, f"{answer.capitalize()}: {reads}{sentence}", lower, upper, limit)
+    def answered(answer: str, group: str, sentence: str) -> Verdict:
+        best = group == max(read, key=lambda one: read[one][0])
+        which = f"of {len(read)} groups the one it reads best," if best else f"one of {len(read)} groups,"
+        who = f"{group}, {which}" if len(read) > 1 else "the group"
+        told = f"{answer.capitalize()}: the strongest attacker{fitted} reads {who} at AUC "
+        told += f"{read[group][0]:.3f}{sentence}"
+        return Verdict(answer, confidence, told, max(lower.values()), max(upper.values()), limit)
 
-    if lower > limit:
-        return answered(FAILS, f"{sure} at least {lower:.3f}; the limit is {limit:.3f}.")
-    if upper > limit:
-        between = f"the limit of {limit:.3f} lies between its bounds, {lower:.3f} and {upper:.3f}"
-        return answered(CANNOT_TELL, f"; {between}. Score more rows.")
-    within = f"{sure} at most {upper:.3f}; the limit is {limit:.3f}."
-    n_rows, growth = (0, 0.0) if isinstance(found, Estimate) else _more_rows(found, confidence, most_rows)
-    if not n_rows:
-        return answered(HOLDS, within)
-    ahead = min(upper + growth, 1.0)
-    return answered(
-        CANNOT_TELL if ahead > limit else HOLDS,
-        f"{within} Its curve is not flat: with {n_rows:,} rows it may read up to {ahead:.3f}.",
-    )
+    surest, highest, farthest = (max(bound, key=bound.__getitem__) for bound in (lower, upper, ahead))
+    if lower[surest] > limit:
+        return answered(FAILS, surest, f"{sure} at least {lower[surest]:.3f}; the limit is {limit:.3f}.")
+    if upper[highest] > limit:
+        bounds = f"{lower[highest]:.3f} and {upper[highest]:.3f}"
+        between = f"; the limit of {limit:.3f} lies between its bounds, {bounds}. Score more rows."
+        return answered(CANNOT_TELL, highest, between)
+    within = f"{sure} at most {upper[farthest]:.3f}; the limit is {limit:.3f}."
+    if n_rows := more[farthest][0]:
+        within += f" Its curve is not flat: with {n_rows:,} rows it may read up to {ahead[farthest]:.3f}."
+    if ahead[farthest] <= limit:
+        return answered(HOLDS, farthest, within)
+    return answered(CANNOT_TELL, farthest, f"{within} Let attackers have more rows.")
 
 
-def read_best(found: AttackResult) -> tuple[float, float]:
-    """Return the AUC of the group that is read best, and its standard error."""
+def readings(found: AttackResult) -> dict[str, tuple[float, float]]:
+    """Return the AUC of every group against the rest and its standard error; of two groups only one."""
     if not found.by_group:
-        return found.strongest.auc.value, found.strongest.standard_error
-    best = max(found.by_group.values(), key=lambda auc: auc.value)
-    return best.value, error_of(best, found.level)
+        return {"": (found.strongest.auc.value, found.strongest.standard_error)}
+    return {group: (auc.value, error_of(auc, found.level)) for group, auc in found.by_group.items()}
 
 
-def _more_rows(found: AttackResult, confidence: float, most_rows: int | None) -> tuple[int, float]:
+def _more_rows(
+    found: AttackResult, group: str, confidence: float, most_rows: int | None
+) -> tuple[int, float]:
     """Return how many rows an attacker may have, 0 if more would not help it, and what they may bring."""
-    curve, used = found.curve, found.strongest.n_rows
+    used, gain, trend = found.strongest.n_rows, found.curve.gain, found.curve.trend
+    if group:
+        gain = found.curve.gain_by_group.get(group)
+        trend = trend_of(gain)
     if most_rows is None:
-        most_rows = found.n_fit * (2 if curve.trend == "rising" else 1)
-    if curve.trend == "flat" or most_rows <= used:
+        most_rows = found.n_fit * (2 if trend == "rising" else 1)
+    if trend == "flat" or most_rows <= used:
         return 0, 0.0
-    if curve.gain is None:  # too few rows to show what a doubling brings
+    if gain is None:  # too few rows to show what a doubling brings
         return most_rows, 1.0
-    error = (curve.gain.high - curve.gain.value) / float(ndtri(0.5 + found.level / 2))
-    doubling = max(curve.gain.value + float(ndtri(confidence)) * error, 0.0)
+    doubling = max(gain.value + float(ndtri(confidence)) * error_of(gain, found.level), 0.0)
     return most_rows, doubling * math.log2(most_rows / used)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairstream.auditing.measure.metrics import relative_gap
 from fairstream.auditing.measure.words import direction_in_words
 from fairstream.auditing.report import Direction, EmbeddingMap, FrontierChoice, GroupCloud
 from fairstream.auditing.subjects import Subject
@@ -122,6 +121,11 @@ def _gaps(V: FloatArray, moments: GroupMoments, comparisons: Comparisons) -> tup
         inside = moments.second_moment_gap(attribute, group).compress(V)
         second_moment_gaps.append(float(np.abs(lapack(np.linalg.eigvalsh, inside)).max()))
     return max(mean_gaps), max(second_moment_gaps)
+
+
+def relative_gap(gap: float, control: float) -> float | None:
+    """Return a gap as a share of the same gap under plain PCA, None if plain PCA has none."""
+    return gap / control if control > 0 else None
 
 
 def _cloud(

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fairstream.auditing.comparing import BETTER, UNCLEAR, best_read, compared
 from fairstream.auditing.measure.verdict import CANNOT_TELL, FAILS, HOLDS
-from fairstream.auditing.report import AttackResult, Estimate, LeakResult, ModelReport, Verdict
+from fairstream.auditing.report import AttackResult, LeakResult, ModelReport, Verdict
 from fairstream.auditing.subjects import Subject
 
 MOST_NAMED = 3
 MOST_COLUMNS = 12
 NAMED_SHARE = 0.6  # of a direction's squared weights
-LITTLE = 0.1  # share of plain PCA's leak that must be gone to call it better
-GUESSING = 0.5
-BETTER, SLIGHTLY, UNCLEAR, WORSE = "better", "little better", "not clearly better", "worse"
 VERBS = {HOLDS: "holds", FAILS: "does not hold", CANNOT_TELL: "cannot be confirmed"}
 
 
@@ -89,25 +87,6 @@ def headline(models: Sequence[ModelReport], limit: float | None) -> str:
     return " ".join(filter(None, said))
 
 
-def compared(ours: Estimate, theirs: Estimate) -> str:
-    """Return how one embedding hides an attribute beside another, by the AUCs of the strongest attackers.
-
-    "better" and "worse" are said only if the intervals do not overlap.
-
-    Examples
-    --------
-    >>> compared(Estimate(0.88, 0.87, 0.89), Estimate(0.89, 0.88, 0.90))
-    'not clearly better'
-    >>> compared(Estimate(0.66, 0.65, 0.67), Estimate(0.89, 0.88, 0.90))
-    'better'
-    """
-    if ours.low > theirs.high:
-        return WORSE
-    if ours.high >= theirs.low:
-        return UNCLEAR
-    return SLIGHTLY if ours.value - GUESSING > (1 - LITTLE) * (theirs.value - GUESSING) else BETTER
-
-
 def _beside_pca(
     model: ModelReport, control: ModelReport | None, others: Sequence[ModelReport]
 ) -> Iterator[str]:
@@ -116,7 +95,7 @@ def _beside_pca(
         theirs = _attack_of(control, leak.attribute)
         if leak.attack is None or theirs is None:
             continue
-        ours, pca = leak.attack.strongest.auc, theirs.strongest.auc
+        (ours, whom), (pca, _) = best_read(leak.attack), best_read(theirs)
         how = compared(ours, pca)
         if how == UNCLEAR and not leak.detected:
             continue  # nothing to hide: plain PCA does not give it away either
@@ -125,13 +104,13 @@ def _beside_pca(
         if how == UNCLEAR:
             hides = f"does not hide {leak.attribute} clearly better"
         told = f"{_opening(model.name)} {hides} than plain PCA does"
-        told += f" (AUC {ours.value:.3f} against {pca.value:.3f}{overlap})"
+        told += f" (AUC {ours.value:.3f} against {pca.value:.3f}{overlap}{whom})"
         beaten = [
-            f"than {other.name} ({attack.strongest.auc.value:.3f})"
+            f"than {other.name} ({best_read(attack)[0].value:.3f})"
             for other in others
             if how == BETTER
             and (attack := _attack_of(other, leak.attribute)) is not None
-            and compared(ours, attack.strongest.auc) == BETTER
+            and compared(ours, best_read(attack)[0]) == BETTER
         ]
         yield f"{told}{''.join(f' and {other}' for other in beaten)}."
 
@@ -165,8 +144,8 @@ def _verdicts(model: ModelReport, control: ModelReport | None, limit: float) -> 
             if leak.verdict and leak.verdict.answer == answer
         ]
         if names:
-            parts.append(f"{VERBS[answer]} for {_listed(names)}")
-    return f"{_label(model.name)}: the limit of {limit:.3g} {_listed(parts)}." if parts else ""
+            parts.append(f"{VERBS[answer]} for {listed(names)}")
+    return f"{_label(model.name)}: the limit of {limit:.3g} {listed(parts)}." if parts else ""
 
 
 def _of_pca(found: Verdict | None) -> str:
@@ -181,14 +160,14 @@ def _leaks(model: ModelReport) -> str:
     if not parts:
         return ""
     name = _label(model.name)
-    return f"{name}: the strongest attacker reads {_listed(parts)} (0.5 is guessing, 1 is certainty)."
+    return f"{name}: the strongest attacker reads {listed(parts)} (0.5 is guessing, 1 is certainty)."
 
 
 def _leak(leak: LeakResult) -> str:
     if leak.attack is None:
         return ""
-    auc = leak.attack.strongest.auc
-    return f"{leak.attribute} at AUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f})"
+    auc, whom = best_read(leak.attack)
+    return f"{leak.attribute} at AUC {auc.value:.3f} ({auc.low:.3f} to {auc.high:.3f}{whom})"
 
 
 def _attack_of(model: ModelReport | None, attribute: str) -> AttackResult | None:
@@ -202,5 +181,6 @@ def _control_of(models: Sequence[ModelReport], model: ModelReport) -> ModelRepor
     return next((c for c in controls if c.n_components == model.n_components), next(iter(controls), None))
 
 
-def _listed(parts: Sequence[str]) -> str:
+def listed(parts: Sequence[str]) -> str:
+    """Join parts of a sentence."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

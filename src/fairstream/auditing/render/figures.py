@@ -20,6 +20,7 @@ from fairstream.auditing.render.canvas import (
     polyline,
     scale,
     spread,
+    text_width,
 )
 from fairstream.auditing.render.labels import shown
 from fairstream.auditing.report import EmbeddingMap, Estimate, GroupCloud
@@ -44,6 +45,7 @@ def curve_figure(
     curves: Sequence[tuple[Series, Sequence[tuple[int, Estimate]]]],
     limit: float | None,
     *,
+    n_groups: int = 2,
     narrow: bool,
 ) -> Drawing:
     """Draw the strongest attacker's AUC over the rows it was fitted on, with intervals."""
@@ -62,7 +64,7 @@ def curve_figure(
         drawing.labels.append(Label(x(math.log(n_rows)), height - bottom + 17, f"{n_rows:,}", "tick"))
     drawing.labels += [
         Label((left + right) / 2, height - 10, "rows the attacker was fitted on (logarithmic)", "axis"),
-        Label(4, 14, "AUC of the strongest attacker", "axis", "start"),
+        Label(4, 14, _measure(n_groups, narrow=narrow), "axis", "start"),
     ]
     between = [
         (x(math.log(a[0]) / 2 + math.log(b[0]) / 2), (y(a[1].value) + y(b[1].value)) / 2)
@@ -78,7 +80,9 @@ def curve_figure(
             sorted({a for a, _ in between}),
             key=lambda place: min(abs(b - y(limit) + 9) for a, b in between if abs(a - place) < NEAR),
         )
-        drawing.labels.append(Label(clear, y(limit) - 5, f"limit {limit:g}", "limit-label"))
+        drawing.labels.append(
+            Label(clear, y(limit) - 5, _limit_words(limit, n_groups, narrow=narrow), "limit-label")
+        )
     ends = []
     for number, (series, points) in enumerate(curves):
         aside = (number - (len(curves) - 1) / 2) * (2.0 if narrow else 3.5)
@@ -98,7 +102,9 @@ def curve_figure(
     return drawing
 
 
-def frontier_figure(attribute: str, spots: Sequence[Spot], limit: float | None, *, narrow: bool) -> Drawing:
+def frontier_figure(
+    attribute: str, spots: Sequence[Spot], limit: float | None, *, n_groups: int = 2, narrow: bool
+) -> Drawing:
     """Draw variance kept against the strongest attacker's AUC; embeddings that another one beats are grey."""
     width, height, left, top, bottom = (350, 350, 44, 30, 50) if narrow else (860, 440, 60, 32, 56)
     right = width - 16
@@ -115,13 +121,18 @@ def frontier_figure(attribute: str, spots: Sequence[Spot], limit: float | None, 
         drawing.lines.append(((left, y(i * step), right, y(i * step)), "grid"))
         drawing.labels.append(Label(left - 6, y(i * step) + 4, f"{i * step:.0%}", "tick", "end"))
     drawing.labels += [
-        Label((left + right) / 2, height - 10, "AUC of the strongest attacker (0.5 = guessing)", "axis"),
+        Label(
+            (left + right) / 2, height - 10, f"{_measure(n_groups, narrow=narrow)} (0.5 = guessing)", "axis"
+        ),
         Label(4, 14, "variance kept, share of all variance", "axis", "start"),
     ]
     room = Room((left, top - 8, width, height - bottom - 2))
     if limit is not None and low <= limit <= high:
         drawing.lines.append(((x(limit), top, x(limit), height - bottom), "limit"))
-        word = Label(x(limit) + 5, top + 10, f"limit {limit:g}", "limit-label", "start")
+        words = _limit_words(limit, n_groups, narrow=narrow)
+        fits = x(limit) + 5 + text_width(words) < right
+        aside, anchor = (5, "start") if fits else (-5, "end")
+        word = Label(x(limit) + aside, top + 10, words, "limit-label", anchor)
         drawing.labels.append(word)
         room.take(word.box)
     best = [not is_dominated(spot, spots) for spot in spots]
@@ -226,6 +237,17 @@ def _leaders(place: Point, label: Label | None, style: str) -> list[tuple[Box, s
     left, top, right, bottom = label.box
     end = min(max(place[0], left), right), min(max(place[1], top), bottom)
     return [((*place, *end), style)] if math.dist(place, end) > RADIUS + 7 else []
+
+
+def _measure(n_groups: int, *, narrow: bool) -> str:
+    if n_groups == 2:
+        return "AUC of the strongest attacker"
+    return f"{'AUC' if narrow else 'AUC of the strongest attacker'}, average of {n_groups} groups"
+
+
+def _limit_words(limit: float, n_groups: int, *, narrow: bool) -> str:
+    """Name the limit; it is for each group, where the axis shows their average."""
+    return f"limit {limit:g}{'' if n_groups == 2 else ' each' if narrow else ' for each group'}"
 
 
 def _interval(auc: Estimate) -> str:

@@ -58,9 +58,10 @@ def _table(table: Table) -> Iterator[str]:
 def _in_one_line(value: str | Cell, *, is_name: bool) -> str:
     cell = Cell(value) if isinstance(value, str) else value
     letter = f"{cell.series.key} · " if cell.series is not None and cell.series.lettered else ""
+    beside = clipped(cell.beside.replace("\n", "; "))
     told = shown(cell.value) if is_name else clipped(cell.value)
     verdict = f", {cell.verdict}" if cell.verdict not in ("", cell.value) else ""
-    return f"{letter}{told}{f' ({clipped(cell.beside)})' if cell.beside else ''}{verdict}"
+    return f"{letter}{told}{f' ({beside})' if beside else ''}{verdict}"
 
 
 def _escape(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count, product
 from string import ascii_uppercase
 
+from fairstream.auditing.comparing import BETTER, SLIGHTLY, best_read
 from fairstream.auditing.render import summary, tables
 from fairstream.auditing.render.canvas import SHAPES, Drawing, Series
 from fairstream.auditing.render.figures import (
@@ -20,7 +21,7 @@ from fairstream.auditing.render.figures import (
     map_figure,
 )
 from fairstream.auditing.render.glossary import words_in
-from fairstream.auditing.render.labels import shown
+from fairstream.auditing.render.labels import clipped, shown
 from fairstream.auditing.render.tables import Cell, Table
 from fairstream.auditing.report import AttributeDecisions, ModelReport, Report
 
@@ -106,7 +107,7 @@ def first_screen(report: Report) -> FirstScreen:
         limit=f"{limit} {summary.MEASURE}",
         answers=[*_answers(report, looks(report))],
         overview=tables.overview_table(report, looks(report)),
-        caveat=summary.caveat(report),
+        caveat=f"{summary.averaged(report)} {summary.caveat(report)}".lstrip(),
     )
 
 
@@ -139,31 +140,49 @@ def looks(report: Report) -> Looks:
 
 
 def _headline(report: Report, looks: Looks) -> str:
-    """Return the report's headline; of many models, how many are clearly better than plain PCA."""
+    """Return the report's headline; of many models, how many are better than plain PCA."""
     if sum(model.role == "model" for model in report.models) <= HEADLINED:
         return summary.with_short_names(report, report.headline)
     said = []
     for raw in report.raw:
         found = [
-            (attack.strongest.auc, look, summary.is_better(report, model, raw.attribute))
+            (best_read(attack), look, summary.beside_pca(report, model, raw.attribute))
             for model, look in looks
             if model.role == "model" and (attack := summary.attack_of(model, raw.attribute)) is not None
         ]
         if found:
-            n_better, name = sum(better for _, _, better in found), shown(raw.attribute, 40)
-            auc, best, _ = min(found, key=lambda one: one[0].value)
-            if n_better == len(found):
-                told = f"All {len(found)} embeddings hide {name} better than plain PCA does"
-            elif n_better == 0:
-                told = f"None of the {len(found)} embeddings hides {name} clearly better than plain PCA does"
-            else:
-                n_others = len(found) - n_better
-                do = "does" if n_others == 1 else "do"
-                told = f"{n_others} of {len(found)} embeddings {do} not hide {name} clearly better"
-                told += " than plain PCA does"
-            told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}."
-            said.append((n_better - len(found), told))
-    return " ".join(told for _, told in sorted(said, key=lambda one: one[0]))
+            how = [one for _, _, one in found]
+            (auc, whom), best, _ = min(found, key=lambda one: one[0][0].value)
+            told = _beside_pca(shown(raw.attribute, 40), len(how), how.count(BETTER), how.count(SLIGHTLY))
+            told += f", as far as these rows tell; {best.full(40)} hides it best, at AUC {auc.value:.3f}"
+            told += f" ({clipped(whom.removeprefix('; '), 80)})." if whom else "."
+            said.append((how.count(BETTER) + how.count(SLIGHTLY) - len(how), how.count(BETTER), told))
+    return " ".join(told for *_, told in sorted(said, key=lambda one: one[:2]))
+
+
+def _beside_pca(name: str, n_found: int, n_better: int, n_slightly: int) -> str:
+    """Say how many embeddings do not hide an attribute better than plain PCA, or only little.
+
+    Examples
+    --------
+    >>> _beside_pca("sex", 3, 3, 0), _beside_pca("sex", 3, 1, 2)
+    ('All 3 embeddings hide sex better than plain PCA does', '2 of 3 embeddings hide sex little better than \
+plain PCA does')
+    >>> _beside_pca("sex", 9, 5, 3)
+    '1 of 9 embeddings does not hide sex clearly better than plain PCA does, and 3 do so only a little'
+    """
+    n_not = n_found - n_better - n_slightly
+    than = "than plain PCA does"
+    if n_found in (n_better, n_slightly):
+        return f"All {n_found} embeddings hide {name} {'' if n_better else 'little '}better {than}"
+    if n_not == n_found:
+        return f"None of the {n_found} embeddings hides {name} clearly better {than}"
+    many = f"{n_not or n_slightly} of {n_found} embeddings"
+    if not n_not:
+        return f"{many} {'hides' if n_slightly == 1 else 'hide'} {name} little better {than}"
+    told = f"{many} {'does' if n_not == 1 else 'do'} not hide {name} clearly better {than}"
+    little = f", and {n_slightly} {'does' if n_slightly == 1 else 'do'} so only a little"
+    return f"{told}{little if n_slightly else ''}"
 
 
 def _answers(report: Report, looks: Looks) -> Iterator[Answer]:
@@ -224,11 +243,14 @@ def _attack(report: Report, looks: Looks) -> Iterator[Part]:
         if not found:
             continue
         curves = [(look, [(p.n_rows, p.auc) for p in attack.curve.points]) for look, attack in found]
+        n_groups = found[0][1].n_groups
         trends = _by_saying((look, f"{attack.curve.sentence}.") for look, attack in found)
         panel = Panel(
             f"AUC of {shown(attribute, 40)}, by the rows that the attacker had",
-            curve_figure(attribute, curves, report.limit, narrow=False),
-            curve_figure(attribute, curves, report.limit, narrow=True),
+            *(
+                curve_figure(attribute, curves, report.limit, n_groups=n_groups, narrow=narrow)
+                for narrow in (False, True)
+            ),
         )
         yield Part(
             shown(attribute),
@@ -262,10 +284,13 @@ def _frontier(report: Report, looks: Looks) -> Iterator[Part]:
             and (attack := summary.attack_of(model, raw.attribute)) is not None
         ]
         if len(spots) > 1:
+            n_groups = 2 if raw.attack is None else raw.attack.n_groups
             panel = Panel(
                 f"Variance kept against the AUC of {shown(raw.attribute, 40)}",
-                frontier_figure(raw.attribute, spots, report.limit, narrow=False),
-                frontier_figure(raw.attribute, spots, report.limit, narrow=True),
+                *(
+                    frontier_figure(raw.attribute, spots, report.limit, n_groups=n_groups, narrow=narrow)
+                    for narrow in (False, True)
+                ),
             )
             table = tables.frontier_table(
                 raw.attribute,
@@ -274,7 +299,10 @@ def _frontier(report: Report, looks: Looks) -> Iterator[Part]:
             figure = Figure([spot.series for spot in spots], [panel])
             parts.append(Part(shown(raw.attribute), figure=figure, table=table, folded=True))
     if parts:
-        costs = _by_saying((look, told) for model, look in looks for told in summary.costs(model))
+        if any(look.brief for _, look in looks):
+            costs = [summary.costs_of_many((look.called, model) for model, look in looks)]
+        else:
+            costs = [*_by_saying((look, told) for model, look in looks for told in summary.costs(model))]
         intro = (
             "Up is more variance kept, left is less that an attacker can read. An embedding is grey if "
             "another one keeps as much and gives away less; the line joins those that none beats."
@@ -377,7 +405,11 @@ def _decisions(report: Report, looks: Looks) -> Iterator[Part]:
         ]
     )
     for attribute, found in decided.items():
-        says = [*_by_saying((look, summary.four_fifths(one)) for look, one in found if len(one.groups) > 1)]
+        told = [(look, one) for look, one in found if len(one.groups) > 1]
+        if any(look.brief for look, _ in told):
+            says = summary.four_fifths_of_many([(look.called, one) for look, one in told])
+        else:
+            says = [*_by_saying((look, summary.four_fifths(one)) for look, one in told)]
         small = found[0][1].n_suppressed_groups
         if small:
             says.append(f"Left out because they have too few rows: {small} group{'s' * (small != 1)}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from fairstream.auditing.comparing import BETTER, best_read, compared
 from fairstream.auditing.render.labels import LONGEST_NAME, clipped, shown
 from fairstream.auditing.report import (
     AttackResult,
@@ -23,6 +24,10 @@ CONSTRAINED = {"mean": "averages", "covariance": "spreads", "all": "averages and
 NO_LIMIT = "No limit was stated for this audit, so it gives no verdict."
 SCALE = "0.5 is pure guessing, 1 is certainty"
 MEASURE = f"AUC: the share of pairs of different groups that an attacker ranks the right way round; {SCALE}."
+AVERAGE = (
+    "The AUC of more than two groups is their average; below its interval stands the group that is read "
+    "best. A limit is for each of them."
+)
 ATTACKERS = {
     "linear": "a linear classifier",
     "quadratic": "a quadratic classifier",
@@ -42,6 +47,11 @@ def summarise(report: Report) -> tuple[str, ...]:
         if model.role == "model":
             sentences += [f"{sentence(model.name)}: {plain(finding)}" for finding in findings(report, model)]
     return (*sentences, caveat(report))
+
+
+def averaged(report: Report) -> str:
+    """Say what an AUC of more than two groups is, if there is one."""
+    return AVERAGE if any(raw.attack and raw.attack.n_groups > 2 for raw in report.raw) else ""
 
 
 def caveat(report: Report) -> str:
@@ -81,6 +91,17 @@ def costs(model: ModelReport) -> Iterable[str]:
         )
 
 
+def costs_of_many(models: Iterable[tuple[str, ModelReport]]) -> str:
+    """Say in one sentence what many models cost."""
+    told = [
+        f"{called} {max(1 - model.explained_variance_relative, 0.0):.0%}"
+        for called, model in models
+        if model.role == "model" and model.explained_variance_relative is not None
+    ]
+    said = "The cost, as a share of the variance that plain PCA keeps with as many components: "
+    return f"{said}{', '.join(told)}."
+
+
 def control_of(report: Report, model: ModelReport) -> ModelReport | None:
     """Return the plain PCA that a model is compared with, that of the same size."""
     controls = [other for other in report.models if other.role == "control"]
@@ -99,10 +120,10 @@ def raw_attack(report: Report, attribute: str) -> AttackResult | None:
     return next((raw.attack for raw in report.raw if raw.attribute == attribute), None)
 
 
-def is_better(report: Report, model: ModelReport, attribute: str) -> bool:
-    """Whether an attacker clearly reads the attribute less well than from plain PCA."""
+def beside_pca(report: Report, model: ModelReport, attribute: str) -> str:
+    """Return how a model hides an attribute beside plain PCA, as far as both were attacked."""
     ours, pca = attack_of(model, attribute), attack_of(control_of(report, model), attribute)
-    return ours is None or pca is None or ours.strongest.auc.high < pca.strongest.auc.low
+    return BETTER if ours is None or pca is None else compared(best_read(ours)[0], best_read(pca)[0])
 
 
 def attacker_phrase(name: str) -> str:
@@ -142,6 +163,33 @@ def four_fifths(decided: AttributeDecisions) -> str:
     unclear = [shown(group.group) for group in decided.groups if group.four_fifths == "cannot tell"]
     said = f"below four fifths of the rate of {shown(most.group)}: {', '.join(below) or 'no group'}."
     return said + (f" These rows cannot tell for {', '.join(unclear)}." if unclear else "")
+
+
+def four_fifths_of_many(decided: Sequence[tuple[str, AttributeDecisions]]) -> list[str]:
+    """Say of many embeddings at once what `four_fifths` says of each."""
+    below: dict[str, list[tuple[str, float]]] = {}
+    unclear: dict[str, list[str]] = {}
+    for called, one in decided:
+        for group in one.groups:
+            if group.four_fifths == "below":
+                below.setdefault(group.group, []).append((called, group.selection_ratio.value))
+            elif group.four_fifths == "cannot tell":
+                unclear.setdefault(group.group, []).append(called)
+
+    def of(names: Sequence[str]) -> str:
+        return "for every embedding" if len(names) == len(decided) else f"for {', '.join(names)}"
+
+    told = []
+    for name, found in below.items():
+        ratios = [ratio for _, ratio in found]
+        span = f"{min(ratios):.2f} to {max(ratios):.2f}" if len(ratios) > 1 else f"{ratios[0]:.2f}"
+        told.append(f"{shown(name)} at {span} {of([called for called, _ in found])}")
+    said = "Below four fifths of the rate of the group that is selected most often: "
+    cannot = "; ".join(f"{shown(name)} {of(names)}" for name, names in unclear.items())
+    return [
+        f"{said}{'; '.join(told) or 'no group'}.",
+        *([f"These rows cannot tell: {cannot}."] if cannot else []),
+    ]
 
 
 def decision_rule(view: DecisionView) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairstream.auditing.render.canvas import Series
-from fairstream.auditing.render.labels import clipped, shown
+from fairstream.auditing.render.labels import shown
 from fairstream.auditing.render.summary import attack_of, attacker_phrase, gap_reading, raw_attack
 from fairstream.auditing.report import (
     AttackResult,
@@ -22,7 +22,7 @@ from fairstream.auditing.report import (
 
 @dataclass(frozen=True)
 class Cell:
-    """A value, what is said beside it in smaller letters, a verdict on it, and its mark in the figures."""
+    """A value, lines beside it in smaller letters, a verdict on it, and its mark in the figures."""
 
     value: str
     beside: str = ""
@@ -56,7 +56,7 @@ def overview_table(report: Report, looks: Sequence[tuple[ModelReport, Series]]) 
     """Return one row per embedding: the strongest attacker of every attribute, what is kept, the task."""
     attributes = [raw.attribute for raw in report.raw]
     has_task = any(model.task is not None for model in report.models)
-    header = ["embedding", *(f"AUC of {shown(attribute, 28)}" for attribute in attributes)]
+    header = ["embedding", *(f"AUC of {attacked_groups(report, attribute)}" for attribute in attributes)]
     header += ["variance kept"] + ["task score (AUC)"] * has_task
     rows: list[Row] = []
     for model, look in sorted(looks, key=lambda pair: pair[0].role == "control"):
@@ -247,10 +247,12 @@ def decision_table(decided: Decided) -> Table:
     rows = [
         (
             look.name, group.group, f"{group.n_rows:,}", _rate(group.selection_rate),
-            _estimate(group.selection_ratio, ".2f"), group.four_fifths,
+            *((Cell("1", "the highest rate"), "–") if group is most else
+              (_estimate(group.selection_ratio, ".2f"), group.four_fifths)),
             _rate(group.true_positive_rate), _rate(group.false_positive_rate),
         )
         for look, view in decided
+        for most in [max(view.groups, key=lambda group: group.selection_rate.value)]
         for group in view.groups
     ]  # fmt: skip
     return Table(f"Decisions by {shown(decided[0][1].attribute, 60)}", header, rows, 2)
@@ -334,16 +336,29 @@ def reproduce_table(report: Report) -> Table:
     for model in report.models:
         fitted = "" if model.fitted_rows is None else f", fitted on {model.fitted_rows:,} rows"
         settings = ", ".join(f"{name}={_value(value)}" for name, value in model.parameters.items())
-        rows.append((f"{clipped(model.name, 60)}: model", f"{model.kind}({settings}){fitted}"))
-        rows.append((f"{clipped(model.name, 60)}: model digest (SHA-256)", model.digest))
+        digest = f"model digest (SHA-256) {model.digest}"
+        rows.append((model.name, Cell(f"{model.kind}({settings}){fitted}", digest)))
+    equal: dict[str, list[str]] = {}
+    for model in report.models:
         if model.seen_share is not None:
             seen = model.seen_share
             told = f"about {seen.value:.1%} ({seen.low:.1%} to {seen.high:.1%}) of the audited rows"
             if (twins := model.twin_share) is not None:
                 told += f"; of unseen rows, about {twins.value:.1%} ({twins.low:.1%} to {twins.high:.1%})"
-            told += ". Clearly more than 5 % beyond the twins of unseen rows would be warned of"
-            rows.append((f"{clipped(model.name, 60)}: equal in all features to rows of the fit", told))
+            equal.setdefault(told, []).append(shown(model.name))
+    for told, names in equal.items():
+        beside = (
+            f"{', '.join(names)}. Clearly more than 5 % beyond the twins of unseen rows would be warned of"
+        )
+        rows.append(("equal in all features to rows of the fit", Cell(told, beside)))
     return Table("The audit and its inputs", ("what", "value"), rows, 1, (1,))
+
+
+def attacked_groups(report: Report, attribute: str) -> str:
+    """Return the name of an attribute; if its AUC is an average over groups, also over how many."""
+    attack = raw_attack(report, attribute)
+    many = "" if attack is None or attack.n_groups == 2 else f", average of {attack.n_groups} groups"
+    return f"{shown(attribute, 28)}{many}"
 
 
 def attacks_on(
@@ -372,7 +387,7 @@ def number(value: float | None) -> str:
 def _model_cell(model: ModelReport, look: Series) -> Cell:
     kept = f"{model.n_components} component{'s' * (model.n_components != 1)}"
     removed = f", {model.n_removed} removed" if model.n_removed else ""
-    return Cell(model.name, f"{shown(model.kind, 40)}, {kept}{removed}", series=look)
+    return Cell(model.name, f"{kept}{removed}", series=look)
 
 
 def _task_cell(task: TaskScore | None) -> Cell:
@@ -381,8 +396,11 @@ def _task_cell(task: TaskScore | None) -> Cell:
 
 def _leak_cell(model: ModelReport, attribute: str) -> Cell:
     leak = next((leak for leak in model.leaks if leak.attribute == attribute), None)
-    auc = None if leak is None or leak.attack is None else leak.attack.strongest.auc
-    cell = Cell("–", "too few rows") if auc is None else _estimate(auc)
+    attack = None if leak is None else leak.attack
+    cell = Cell("–", "too few rows") if attack is None else _estimate(attack.strongest.auc)
+    if attack is not None and attack.by_group:
+        group, auc = max(attack.by_group.items(), key=lambda one: one[1].value)
+        cell = replace(cell, beside=f"{cell.beside}\n{shown(group, 20)}: {auc.value:.3f}")
     return cell if leak is None or leak.verdict is None else replace(cell, verdict=leak.verdict.answer)
 
 

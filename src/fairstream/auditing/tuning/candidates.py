@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,9 @@ from fairstream.auditing.measure.verdict import HOLDS
 from fairstream.auditing.report import AttackResult, Verdict
 from fairstream.errors import missing_extra
 from fairstream.estimators.pca import FairStreamingPCA
+
+TARGET_KEPT = 0.5  # of what plain PCA's AUC has beyond 0.5: with less, a target is lost
+CHANCE = 0.53  # an AUC of so little may be chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class Candidate:
     `variance` is the share of X's variance that a linear map recovers from the embedding, so dither counts
     as loss; variance that a handful of rows carry counts less, because new rows do not have it. `leak` is the
     largest AUC of an attacker over the attributes, and over the groups of an attribute if there are more than
-    two; `leak_bound` is its upper bound, corrected for the number of settings. `target` is the AUC of the
+    two; `best_read` names that group, if so; `leak_bound` is the largest upper bound, corrected for the
+    number of settings. `target` is the AUC of the
     target, None without one.
     """
 
@@ -35,6 +39,7 @@ class Candidate:
     leak: float
     leak_bound: float
     target: float | None
+    best_read: str = ""
     chosen: bool = False
 
     def in_words(self) -> str:
@@ -65,6 +70,8 @@ class Tuned:
         Those attacks.
     plain_variance : float
         What plain PCA keeps, with the largest number of components that was searched.
+    plain_target : float or None
+        The AUC of the target with these components, None without a target.
     """
 
     estimator: FairStreamingPCA
@@ -72,6 +79,7 @@ class Tuned:
     verdicts: Mapping[str, Verdict]
     attacks: Mapping[str, AttackResult]
     plain_variance: float
+    plain_target: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -119,4 +127,20 @@ class Tuned:
         if won.target is not None:
             lines.append(f"The target is predicted from it at AUC {won.target:.3f}.")
         lines += [f"{name}: {found.sentence}" for name, found in self.verdicts.items()]
-        return tuple(lines)
+        return (*lines, *self._caveats())
+
+    def _caveats(self) -> Iterator[str]:
+        """Say what a verdict does not: that the choice was none, or that the target is lost."""
+        limit = next((found.limit for found in self.verdicts.values()), None)
+        if limit is not None and self.chosen.leak_bound > limit:
+            yield (
+                f"No candidate stayed below the limit of {limit:g} with confidence on the judging rows: "
+                "this is the one that leaks least. A higher limit, fewer components or more rows may help."
+            )
+        own, plain = self.chosen.target, self.plain_target
+        if own is not None and plain is not None and own - 0.5 < TARGET_KEPT * (plain - 0.5):
+            what = "no better than by chance" if own < CHANCE else "far worse than from plain PCA"
+            yield (
+                f"The target is all but lost: it is predicted {what}, at AUC {own:.3f} against {plain:.3f}. "
+                "Do not use this model for it: choose a higher limit, or let the search maximise the target."
+            )

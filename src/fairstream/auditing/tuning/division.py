@@ -27,8 +27,8 @@ from fairstream.data.schema import Schema
 from fairstream.data.small_groups import listed_groups
 from fairstream.data.targets import TargetNumbers
 from fairstream.errors import FairstreamWarning
-from fairstream.estimators.learner import working_dtype
 from fairstream.estimators.pca import FairStreamingPCA
+from fairstream.estimators.solvers import working_dtype
 from fairstream.moments import GroupMoments
 from fairstream.moments.sample import RowSample, SampledRows
 

@@ -18,7 +18,7 @@ from fairstream.auditing.measure.auc import auc_with_variance
 from fairstream.auditing.measure.fitting import one_thread, side_by_side
 from fairstream.auditing.measure.floors import floors
 from fairstream.auditing.measure.task import target_scores
-from fairstream.auditing.measure.verdict import read_best
+from fairstream.auditing.measure.verdict import readings
 from fairstream.auditing.report import AttackResult, Floors
 from fairstream.auditing.tuning.candidates import Candidate
 from fairstream.auditing.tuning.division import PARTS, Division, repeated
@@ -105,17 +105,23 @@ class Judge:
             keep_target=asked["keep_target"],
             dither=dither,
             variance=self.recovered_variance(subspace, dither),
-            leak=max(auc for auc, _ in found),
-            leak_bound=max(bound for _, bound in found),
+            leak=max(auc for auc, _, _ in found),
+            leak_bound=max(bound for _, bound, _ in found),
             target=self._target_score(Z_fit, Z),
+            best_read=max(found)[2],
         )
 
     def attacked(self, subspace: FairSubspace, judged: Candidate, strength: str) -> Candidate:
         """Return a judged candidate with the leak of the strongest attacker of all families."""
-        found = self.attacks(subspace, judged.dither, "judge", strength).values()
-        read = [read_best(result) for result in found]
-        bound = max(auc + self._z * error for auc, error in read)
-        return replace(judged, leak=max(auc for auc, _ in read), leak_bound=bound)
+        attacks = self.attacks(subspace, judged.dither, "judge", strength)
+        read = [
+            (auc, error, _group_of(attribute, group))
+            for attribute, result in attacks.items()
+            for group, (auc, error) in readings(result).items()
+        ]
+        bound = max(auc + self._z * error for auc, error, _ in read)
+        leak, _, best_read = max(read)
+        return replace(judged, leak=leak, leak_bound=bound, best_read=best_read)
 
     def attacks(
         self, subspace: FairSubspace, dither: float, scored: str, strength: str
@@ -131,16 +137,14 @@ class Judge:
         found = {}
         for attribute in self._division.attributes:
             codes = {name: repeated(c, parts[name]) for name, c in self._division.codes(attribute).items()}
-            result = attack(
+            found[attribute] = attack(
                 Z[scored],
                 codes[scored],
                 fit=(np.concatenate([Z[p] for p in known]), np.concatenate([codes[p] for p in known])),
                 strength=strength,
                 seed=self._seed,
+                names=[str(label) for label in self._division.judged_groups(attribute)],
             )
-            names = [str(label) for label in self._division.judged_groups(attribute)]
-            by_group = {names[int(code)]: auc for code, auc in result.by_group.items()}
-            found[attribute] = replace(result, by_group=by_group)
         return found
 
     def floors(self, subspace: FairSubspace) -> tuple[Floors, ...]:
@@ -166,7 +170,7 @@ class Judge:
             floors(y["judge"], codes[name], scores, attribute=name, seed=self._seed) for name in codes
         )
 
-    def _quick(self, Z_fit: NDArray[Any], Z: NDArray[Any], attribute: str) -> tuple[float, float]:
+    def _quick(self, Z_fit: NDArray[Any], Z: NDArray[Any], attribute: str) -> tuple[float, float, str]:
         fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
         codes = self._division.codes(attribute)
         known, scored = np.flatnonzero(codes["fit"] >= 0), np.flatnonzero(codes["judge"] >= 0)
@@ -185,7 +189,10 @@ class Judge:
         odds, true = repeated(odds, kept), repeated(codes["judge"][scored], kept)
         groups = {1: odds[:, 1] - odds[:, 0]} if odds.shape[1] == 2 else dict(enumerate(odds.T))
         found = [auc_with_variance(scores, (true == group).astype(int)) for group, scores in groups.items()]
-        return max(auc for auc, _ in found), max(auc + self._z * variance**0.5 for auc, variance in found)
+        best = int(np.argmax([auc for auc, _ in found]))
+        labels = self._division.judged_groups(attribute)
+        bound = max(auc + self._z * variance**0.5 for auc, variance in found)
+        return found[best][0], bound, _group_of(attribute, str(labels[best]) if len(found) > 1 else "")
 
     def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:
         rows = self._division.parts[part].X
@@ -201,3 +208,8 @@ class Judge:
         with one_thread():
             scores = model.fit(Z_fit, fit.target, sample_weight=fit.weights).predict_proba(Z)[:, 1]
         return float(roc_auc_score(rows.target == fit.target.max(), scores, sample_weight=rows.weights))
+
+
+def _group_of(attribute: str, group: str) -> str:
+    """Name one of more than two groups; of two, reading one is reading the other."""
+    return f"{attribute}={group}" if group else ""

@@ -22,7 +22,7 @@ from fairstream.auditing.tuning.division import Division, divided
 from fairstream.auditing.tuning.judge import Judge
 from fairstream.data.blocks import BlockSource
 from fairstream.errors import FairstreamWarning, NoRoomError
-from fairstream.estimators.learner import MomentsLearner
+from fairstream.estimators.moments_learner import MomentsLearner
 from fairstream.estimators.pca import FairStreamingPCA
 from fairstream.moments import GroupMoments
 from fairstream.subspace.choices import Choices, choice_names
@@ -128,8 +128,8 @@ def tune(
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
     most = judge.recovered_variance(plain, 0.0)
     wishes = _Wishes(limit, keep, maximise, most, tuple(dithers), attack, announce)
-    if announce is not None:
-        _tell_of_plain(judge.judged(plain, 0.0), wishes)
+    beside = judge.judged(plain, 0.0)
+    _tell_of_plain(beside, wishes)
     if limit is not None:
         _compare_with_floors(judge.floors(plain), limit, wishes)
     found = _Search(division, judge, wishes, seed).run(settings)
@@ -156,7 +156,9 @@ def tune(
     if division.held_back:
         chosen["held_back"] = division.held_back
     estimator = _fitted(division.moments, subspace, sample, chosen)
-    return Tuned(estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance)
+    return Tuned(
+        estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance, plain_target=beside.target
+    )
 
 
 Found = list[tuple[Candidate, FairSubspace]]
@@ -210,10 +212,14 @@ class _Search:
         began = time.monotonic()
         for number, asked in enumerate(settings, start=1):
             if number == 2:
+                took, others = time.monotonic() - began, len(settings) - 1
                 self._wishes.say(
-                    f"the first of {len(settings)} settings took {time.monotonic() - began:.0f} s"
+                    f"the first of {len(settings)} settings took {took:.0f} s: the others take about "
+                    f"{took * others:.0f} s at most, then all families of attackers try the best"
                 )
             self._place = f"setting {number} of {len(settings)}: "
+            if asked.get("guard"):
+                self._wishes.say(f"searching components for {self._place}guard {asked['guard']:g}")
             subspace = self._solved(asked)
             if subspace is None:
                 continue
@@ -249,11 +255,16 @@ class _Search:
         allowed = [d for d in self._wishes.dithers if self._judge.recovered_variance(subspace, d) >= least]
         if allowed:
             self._add(subspace, self._judge.judged(subspace, allowed[-1]))
+        else:
+            self._skip(subspace, f"less than the {self._wishes.keep:.0%} asked for")
 
     def _below_limit(self, subspace: FairSubspace) -> None:
         """Find the least dither that meets the limit, among those that can still win."""
         allowed = [d for d in self._wishes.dithers if self._can_win(subspace, d)]
-        if not allowed or not self._add(subspace, self._judge.judged(subspace, allowed[-1])):
+        if not allowed:
+            self._skip(subspace, "no more than the best so far")
+            return
+        if not self._add(subspace, self._judge.judged(subspace, allowed[-1])):
             return
         low, high = 0, len(allowed) - 1  # the last one meets the limit
         while low < high:
@@ -262,6 +273,12 @@ class _Search:
                 high = middle
             else:
                 low = middle + 1
+
+    def _skip(self, subspace: FairSubspace, why: str) -> None:
+        kept = self._judge.recovered_variance(subspace, 0.0) / self._wishes.plain_variance
+        self._wishes.say(
+            f"{self._place}skipped: without dither it would keep {kept:.0%} of plain PCA's variance, {why}"
+        )
 
     def _can_win(self, subspace: FairSubspace, dither: float) -> bool:
         number = self._wishes.best(self._found)
@@ -319,11 +336,16 @@ def _fitted(
 def _told(candidate: Candidate) -> str:
     """Return what quick attackers read of the groups, and what is read of the target if there is one."""
     target = "" if candidate.target is None else f", target AUC {candidate.target:.3f}"
-    return f"a forest and boosted trees read the groups at AUC {candidate.leak:.3f}{target}"
+    whom = f"{candidate.best_read} best, " if candidate.best_read else "the groups "
+    return f"a forest and boosted trees read {whom}at AUC {candidate.leak:.3f}{target}"
 
 
 def _tell_of_plain(plain: Candidate, wishes: _Wishes) -> None:
     wishes.say(f"plain PCA, {plain.n_components} components: {_told(plain)} (0.5 is a coin, 1 is certainty)")
+    if wishes.limit is not None and plain.best_read:
+        wishes.say(
+            f"the limit is for every group: for plain PCA the largest upper bound is {plain.leak_bound:.3f}"
+        )
     if wishes.limit is not None and wishes.met(plain):
         wishes.say(
             f"plain PCA is below the limit of {wishes.limit:g} already, to these attackers: there may be "

@@ -6,11 +6,12 @@ import zlib
 from typing import Any
 
 from fairstream.data.dask_collections import named_errors
-from fairstream.data.dask_types import comes_from_dask
+from fairstream.data.other_libraries import comes_from_dask
 from fairstream.data.progress import Progress
 from fairstream.estimators.base import FairEstimator
 from fairstream.estimators.learner import Learner
-from fairstream.streaming.checkpoint import Keeper, Standing, environment_of
+from fairstream.streaming.checkpoint import Keeper, environment_of
+from fairstream.streaming.checkpoint_folder import FitState
 from fairstream.streaming.dask.clients import check_installed, connected, explained_failures
 from fairstream.streaming.dask.partitioning import Partitioned, cut, opened
 from fairstream.streaming.dask.parts import Part
@@ -36,7 +37,7 @@ def learned_on_cluster(
     docs/howto/scaling.md has the rest.
     """
     check_installed()
-    sources = opened(source)
+    sources = opened(source, estimator.roles())
     for one in sources:
         if not comes_from_dask(one):  # which would have to be computed here
             estimator.check_source(one)
@@ -46,14 +47,14 @@ def learned_on_cluster(
             data, schema = shared_schema(running, data)
             schema = schema.intersected(estimator.intersections)
         estimator.check_source(schema)
-        standing = Standing() if keeper is None else _resumed(keeper, data, schema)
-        fit = ClusterFit(running, estimator, data, schema, standing, keeper, progress)
+        state = FitState() if keeper is None else _resumed(keeper, data, schema)
+        fit = ClusterFit(running, estimator, data, schema, state, keeper, progress)
         learner = power_rounds(fit) if estimator.solver == "power" else _merged_moments(fit)
     learner.schema = schema.columns
     return learner
 
 
-def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> Standing:
+def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> FitState:
     """Return the state of the newest checkpoint, or an empty one; refuse the checkpoint of other data."""
     found = keeper.begin(schema, environment_of(None), {"partitions": len(data.parts), "rows": data.n_rows})
     # What is known of the data without reading it again: its first rows, and the lengths of the partitions.
@@ -64,24 +65,24 @@ def _resumed(keeper: Keeper, data: Partitioned, schema: SharedSchema) -> Standin
             f"the partitions or their first rows are not those that {found.path.name} was learned from: "
             "resume with the same data in the same order, or begin anew in another folder"
         )
-    standing = Standing() if found is None else found.standing
-    standing.digest = digest
-    return standing
+    state = FitState() if found is None else found.state
+    state.digest = digest
+    return state
 
 
 def _merged_moments(fit: ClusterFit) -> Learner:
     """Return the moments of all parts, merged window by window, and kept on disk as they grow."""
-    standing, parts, head = fit.standing, fit.data.parts, fit.schema.head
-    learner: Learner = standing.learner or fit.estimator.new_learner(head.X, head.groups or None)
-    standing.learner, learner.schema = learner, fit.schema.columns
+    state, parts, head = fit.state, fit.data.parts, fit.schema.head
+    learner: Learner = state.learner or fit.estimator.new_learner(head.X, head.groups or None)
+    state.learner, learner.schema = learner, fit.schema.columns
     with fit.keeping() as pending:
         shared = (fit.schema, fit.estimator)
-        windows = reduce_parts(fit.client, parts, _summarise, _merge, shared, standing.done, pending)
-        while standing.done < len(parts):
-            with fit.failures(f"after {standing.done:,} of {len(parts):,} partitions"):
+        windows = reduce_parts(fit.client, parts, _summarise, _merge, shared, state.done, pending)
+        while state.done < len(parts):
+            with fit.failures(f"after {state.done:,} of {len(parts):,} partitions"):
                 done, (rows, summary) = next(windows)
             learner.merge(summary)
-            standing.rows, standing.done = standing.rows + rows, done
+            state.rows, state.done = state.rows + rows, done
             fit.advanced()
     return learner
 

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fairstream.data import open_source
 from fairstream.data.blocks import BlockSource, is_source
 from fairstream.data.dask_collections import encoded_alike, rows_in_all
-from fairstream.data.dask_types import is_collection, is_task
-from fairstream.data.file_sets import absolute
-from fairstream.data.labels import listed_names
+from fairstream.data.file_search import absolute
+from fairstream.data.other_libraries import is_dask, is_task
 from fairstream.streaming.dask.parts import Part, SourcePart
 from fairstream.streaming.dask.reducing import WINDOW
 
@@ -39,17 +36,7 @@ class Partitioned:
         return rows_in_all(self.parts)
 
 
-def partition(
-    X: Any,
-    sensitive_features: Any = None,
-    partition_rows: int | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Partitioned:
-    """Open X and cut it into parts, or refuse what cannot be cut."""
-    return cut(opened(X, sensitive_features, options), partition_rows)
-
-
-def cut(sources: Sequence[BlockSource], partition_rows: int | None) -> Partitioned:
+def cut(sources: Sequence[BlockSource], partition_rows: int | None = None) -> Partitioned:
     """Cut sources into parts, each of them for itself."""
     if partition_rows is not None and partition_rows < 1:
         raise ValueError(f"partition_rows is {partition_rows}: give a positive number of rows")
@@ -57,57 +44,29 @@ def cut(sources: Sequence[BlockSource], partition_rows: int | None) -> Partition
     return Partitioned([part for one in each for part in one.parts], each[0].encoding)
 
 
-def opened(
-    X: Any, sensitive_features: Any = None, options: Mapping[str, Any] | None = None
-) -> list[BlockSource]:
-    """Return X as one source, or as one for each item of a list of paths or sources."""
-    options = options or {}
-    listed = list(X) if isinstance(X, list | tuple) and X else [X]
-    if is_collection(X) or any(map(is_task, listed)):
-        return [open_source(X, sensitive_features=sensitive_features, **options)]
+def opened(source: Any, roles: Mapping[str, Any]) -> list[BlockSource]:
+    """Return what is to be fitted as sources, one for each item of a list of paths or sources.
+
+    `roles` are the options of `open_source` that the estimator implies, for what is not open yet.
+    """
+    listed = list(source) if isinstance(source, list | tuple) and source else [source]
+    if is_dask(source) or any(map(is_task, listed)):
+        return [open_source(source, **roles)]
     if all(isinstance(item, str | os.PathLike) for item in listed):
-        return _of_paths(listed, sensitive_features, options)
+        # Absolute, since workers may have been started in another folder.
+        first, *others = (absolute(Path(path)) for path in listed)
+        leader = open_source(first, **roles)
+        alike = encoded_alike(roles, getattr(leader, "encoding", None))
+        return [leader, *(open_source(path, **alike) for path in others)]
     if not all(map(is_source, listed)):
         wrong = next(item for item in listed if not is_source(item))
-        where = "is" if wrong is X else "is a list with"
+        where = "is" if wrong is source else "is a list with"
         raise ValueError(
-            f"X {where} a {type(wrong).__name__}: pass a dask array or DataFrame, a list of delayed blocks "
-            "or futures, a path or a list of them, or a source; what is in this process's memory fits with "
-            "estimator.fit"
-        )
-    if sensitive_features is not None or options:
-        raise ValueError(
-            "X is an open source, which has its own sensitive features and options: leave them out"
+            f"source {where} a {type(wrong).__name__}: pass a dask array or DataFrame, a list of delayed "
+            "blocks or futures, a path or a list of them, or an open source; what is in this process's "
+            "memory fits without a client"
         )
     return listed
-
-
-def _of_paths(paths: Sequence[Any], sensitive_features: Any, options: Mapping[str, Any]) -> list[BlockSource]:
-    if len(paths) > 1:
-        for name in ("standardize", "impute"):
-            if options.get(name):
-                raise ValueError(
-                    f"{name} needs a first pass over all rows, which several paths do not get: pass the "
-                    "encoding of a source that made it, encoding=..."
-                )
-        if sensitive_features is not None and not _names_columns(sensitive_features):
-            raise ValueError(
-                "sensitive_features holds labels beside several paths: name columns, arrays or attributes"
-            )
-    # Absolute, since workers may have been started in another folder.
-    first, *others = (absolute(Path(path)) for path in paths)
-    source = open_source(first, sensitive_features=sensitive_features, **options)
-    if not others:
-        return [source]
-    alike = encoded_alike(options, getattr(source, "encoding", None))
-    return [source, *(open_source(path, sensitive_features=sensitive_features, **alike) for path in others)]
-
-
-def _names_columns(sensitive_features: Any) -> bool:
-    """Tell names and indices of columns from labels."""
-    listed = sensitive_features if isinstance(sensitive_features, list | tuple) else [sensitive_features]
-    numbers = all(isinstance(j, int | np.integer) and not isinstance(j, bool) for j in listed)
-    return numbers or listed_names(sensitive_features) is not None
 
 
 def _cut(source: BlockSource, partition_rows: int | None) -> Partitioned:

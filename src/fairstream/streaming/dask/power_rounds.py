@@ -11,9 +11,10 @@ from typing import Any, cast
 from fairstream.data.blocks import Block
 from fairstream.data.dask_collections import named_errors, united
 from fairstream.errors import NotEnoughGroupsError
-from fairstream.estimators.learner import Learner, StepLearner, reads_whole_steps
+from fairstream.estimators.learner import Learner, StepLearner
+from fairstream.estimators.solvers import reads_whole_steps
 from fairstream.power.method import PartialSums
-from fairstream.streaming.checkpoint import Standing
+from fairstream.streaming.checkpoint_folder import FitState
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.dask.reducing import finished, futures_of, reduce_parts
@@ -26,35 +27,35 @@ def power_rounds(fit: ClusterFit) -> Learner:
     """Return the power method after all its steps: over all rows each, or over consecutive blocks of rows."""
     if fit.schema.head.weights is not None:
         raise ValueError("sample_weight is not part of the power method: use solver 'exact' or 'sketch'")
-    standing, rounds = fit.standing, _Rounds(fit.client, fit.data, fit.schema)
+    state, rounds = fit.state, _Rounds(fit.client, fit.data, fit.schema)
     whole = reads_whole_steps(fit.estimator.settings())
     with fit.failures("before the first power step"):
         head = rounds.head()
         ranges = None if whole else _RowRanges(fit.data.parts, rounds.row_counts())
-        if standing.learner is None:
-            standing.learner = _new_learner(fit, rounds, ranges)
+        if state.learner is None:
+            state.learner = _new_learner(fit, rounds, ranges)
     if ranges is not None:
-        ranges.take(standing.rows)
-    passes = standing.learner.passes
+        ranges.take(state.rows)
+    passes = state.learner.passes
     with fit.keeping() as pending:
         rounds.pending = pending
-        while standing.done < passes if ranges is None else ranges.left:
-            with fit.failures(f"in power step {standing.done + 1}"):
-                _step(rounds, standing, head, ranges)
+        while state.done < passes if ranges is None else ranges.left:
+            with fit.failures(f"in power step {state.done + 1}"):
+                _step(rounds, state, head, ranges)
             fit.advanced(passes, 0.0 if whole else None)
-    learned: Learner = standing.learner
+    learned: Learner = state.learner
     return learned
 
 
-def _step(rounds: _Rounds, standing: Standing, head: Any, ranges: _RowRanges | None) -> None:
+def _step(rounds: _Rounds, state: FitState, head: Any, ranges: _RowRanges | None) -> None:
     """Take one step; one that fails leaves the fit as it was."""
-    learner = standing.learner.copy()
+    learner = state.learner.copy()
     parts = None if ranges is None else ranges.take(learner.step_rows)
     learner.open_step(head)
     sums = rounds.sums(learner, parts)
     learner.close_step(sums)
-    standing.learner, standing.done = learner, standing.done + 1
-    standing.rows += int(sums[0].counts[0])
+    state.learner, state.done = learner, state.done + 1
+    state.rows += int(sums[0].counts[0])
 
 
 def _new_learner(fit: ClusterFit, rounds: _Rounds, ranges: _RowRanges | None) -> StepLearner:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from fairstream.data.dask_types import with_results
+from fairstream.data.dask_collections import with_results
 from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.signals import PendingSignal, Stopped
 

@@ -14,7 +14,7 @@ from fairstream.data.dask_collections import categories_of, named_errors, united
 from fairstream.data.intersections import with_intersections
 from fairstream.data.row_digest import RowDigest
 from fairstream.data.schema import Schema
-from fairstream.estimators.learner import working_dtype
+from fairstream.estimators.solvers import working_dtype
 from fairstream.streaming.dask.partitioning import Partitioned
 from fairstream.streaming.dask.parts import Part, without_inputs
 from fairstream.streaming.dask.reducing import finished, futures_of, reduce_parts

@@ -119,6 +119,7 @@ def find_files(data: Any, storage_options: Mapping[str, Any] | None = None) -> F
             found += _here(os.fspath(item))
         else:
             found += _behind(Storage(url, dict(storage_options or {})))
+    _refuse_twice(file for file, _ in found)
     place = without_secrets(urls[0] or os.fspath(listed[0]))
     if len(listed) > 1:
         place = f"{place} and {len(listed) - 1} more"
@@ -175,6 +176,16 @@ def _behind(storage: Storage) -> Iterator[Found]:
     for name in names:
         below = name[len(root) :] if name.startswith(root) else ""
         yield Found(DataFile(name, storage), PurePosixPath(below.lstrip("/")).parent.as_posix())
+
+
+def _refuse_twice(files: Iterable[DataFile]) -> None:
+    """Refuse a list that names a file twice, as overlapping patterns do: its rows would count twice."""
+    seen = set()
+    for file in files:
+        own = os.path.abspath(file.path) if file.storage is None else (file.storage.url[:3], file.path)
+        if own in seen:
+            raise ValueError(f"{file.place} is named twice, its rows would count twice: name it once")
+        seen.add(own)
 
 
 def _is_table(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Columns as labels: which columns of a matrix are sensitive, and labels passed separately from the data."""
+"""What each column of a matrix is for: feature, label, target, id; and labels passed beside a source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fairstream.data.blocks import Block, BlockSource, Matrix, SourceAround, take_rows
 from fairstream.data.groups import GroupColumn, encode_groups
-from fairstream.data.identities import column_of_ids
+from fairstream.data.ids import column_of_ids
 from fairstream.data.parts import check_part, cut_groups
 
 

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from fairstream.data.arrow_columns import column_kind
 from fairstream.data.cutting import closing_early
 from fairstream.data.data_files import DataFile
-from fairstream.data.file_sets import FileSet
+from fairstream.data.file_search import FileSet
 from fairstream.data.hive_keys import hive_keys
-from fairstream.data.table_encoding import column_kind
 from fairstream.data.table_readers import TableReader
 
 try:
@@ -26,7 +26,7 @@ class FileReader(TableReader, Protocol):
         """Return a reader of another file of the same table; the file is not read yet."""
 
 
-class ManyFiles:
+class FilesAsOne:
     """Several files of one kind, with the keys of their folders as columns after their own.
 
     The first file settles the columns and their types. The others must have these columns, of the same kind.
@@ -43,6 +43,8 @@ class ManyFiles:
     def __init__(self, files: FileSet, first: FileReader) -> None:
         self.place = files.place
         self._first = first
+        self.null_values, self.unread = first.null_values, first.unread
+        self.without_rows, self.skips_rows = first.without_rows, first.skips_rows
         keys, values = hive_keys([found.folders for found in files.files], first.schema.names)
         readers = [first, *(first.beside(found.file) for found in files.files[1:])]
         self._parts: list[tuple[TableReader, Mapping[str, Any]]] = [*zip(readers, values, strict=True)]
@@ -71,7 +73,7 @@ class ManyFiles:
             found += [start + cut for cut in cuts[1:]]
         return found
 
-    def part(self, start: int, stop: int) -> ManyFiles:
+    def part(self, start: int, stop: int) -> FilesAsOne:
         """Return rows start..stop; files without any of them are not read."""
         kept: list[tuple[TableReader, Mapping[str, Any]]] = []
         at = 0
@@ -97,29 +99,9 @@ class ManyFiles:
                 yield _conform(batch, schema, keys)
 
     @property
-    def skips_rows(self) -> bool:
-        """Whether rows that do not fit are skipped."""
-        return bool(getattr(self._first, "skips_rows", False))
-
-    @property
     def skipped_rows(self) -> int:
         """Rows of all files that the last pass skipped; readers beside each other count together."""
-        return int(getattr(self._first, "skipped_rows", 0))
-
-    @property
-    def null_values(self) -> tuple[str, ...]:
-        """Cells that were declared to be missing."""
-        return tuple(getattr(self._first, "null_values", ()))
-
-    @property
-    def without_rows(self) -> str | None:
-        """The name of the first file if it has no rows that types could come from."""
-        return getattr(self._first, "without_rows", None)
-
-    @property
-    def unread(self) -> str:
-        """What to add if a column seems to hold no value, and only the first lines were looked at."""
-        return str(getattr(self._first, "unread", ""))
+        return self._first.skipped_rows
 
     def check_text(self, columns: Sequence[str]) -> None:
         """Refuse columns of the first file that are not in its text encoding."""
@@ -136,7 +118,7 @@ class ManyFiles:
                     "same columns"
                 )
             found = reader.schema.field(name).type
-            if column_kind(found) != column_kind(wanted):
+            if column_kind(found) not in (column_kind(wanted), "empty"):  # no value at all fits any type
                 raise ValueError(
                     f"column {name!r} is {wanted} in {self._first.place} and {found} in {reader.place}: "
                     "write all files with one type"

@@ -1,4 +1,4 @@
-"""Given: what a caller passed as rows, and results as the kind of thing that was passed."""
+"""The same kind out as in: rows as they were passed, and results as the kind of thing that was passed."""
 
 from __future__ import annotations
 
