@@ -82,14 +82,14 @@ class Adversary(Protocol):
 
     Examples
     --------
-    One that reads averages only, by least squares on the scores:
+    One that reads averages only. Scores are standardised, so their products with the targets are slopes:
 
     >>> class Linear:
     ...     def draw(self, k, n_rows, rng):
     ...         pass
     ...
     ...     def score(self, Z_fit, T_fit, Z, T):
-    ...         slopes = np.linalg.lstsq(Z_fit, T_fit, rcond=None)[0]
+    ...         slopes = Z_fit.T @ T_fit / len(Z_fit)
     ...         left, total = T - Z @ slopes, (T**2).sum(axis=0)
     ...         return 1 - (left**2).sum(axis=0) / total, 2 * np.einsum("nc,kc->cnk", left / total, slopes)
     >>> adversary: Adversary = Linear()
