@@ -80,6 +80,7 @@ RESULTS = HERE / "results" / "limit.json"
 D, K, M = 38_804, 1_000, 5
 SIDE = 4_096
 SECONDS = 8.0  # for the repeats of one ratio
+PAUSE = 0.2  # seconds: for so long BLAS's threads keep a processor busy after their last product
 PROCESSOR_TIME = "FAIRSTREAM_LIMIT_PROCESSOR_TIME"
 
 
@@ -106,12 +107,17 @@ def paired(plain: Callable[[], float], work: Callable[[], float], repeats: int) 
 
     Three times at least, and not more often once that has taken SECONDS.
     """
-    ratios, before = [], plain()
+
+    def rested(measured: Callable[[], float]) -> float:
+        time.sleep(PAUSE)
+        return measured()
+
+    ratios, before = [], rested(plain)
     rates, started = [before], time.perf_counter()
     for repeat in range(repeats):
         if repeat >= 3 and time.perf_counter() - started > SECONDS:
             break
-        rate, after = work(), plain()
+        rate, after = rested(work), rested(plain)
         ratios.append(rate / ((before + after) / 2))
         rates.append(after)
         before = after

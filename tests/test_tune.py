@@ -374,3 +374,40 @@ def test_every_setting_has_a_line_and_the_time_left_is_told():
     assert [line[: len("setting 1 of 3: ")] for line in told] == [f"setting {j} of 3: " for j in (1, 2, 3)]
     assert re.search(r"skipped: without dither it would keep \d+% .*, no more than the best so far", told[-1])
     assert any(re.search(r"took \d+ s: the others take about \d+ s at most", line) for line in lines)
+
+
+def tuned_against(monkeypatch, found_by_all, **wishes):
+    """Tune with what all families find replaced; return the result and the candidates they attacked."""
+    attacked = []
+
+    def attack(judge, subspace, judged, strength):
+        attacked.append(judged)
+        return replace(judged, **found_by_all(judged))
+
+    monkeypatch.setattr(Judge, "attacked", attack)
+    X, group, _ = people(3_000)
+    searched = [{"constraint": "mean"}, {"constraint": "none"}]
+    dithers = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    options = {"attack": "standard", "dithers": dithers, "n_components": 3}
+    return tune(X, {"sex": group}, searched=searched, **options, **wishes), attacked
+
+
+def test_a_winner_withstands_attackers_with_all_rows_and_is_found_without_creeping(monkeypatch):
+    excess = {"leak_bound": 0.01, "leak_ahead": 0.06}
+
+    def more(judged):
+        return {name: judged.leak_bound + plus for name, plus in excess.items()}
+
+    found, attacked = tuned_against(monkeypatch, more, limit=0.8)
+    assert found.chosen.leak_ahead <= 0.8 < attacked[0].leak_bound + excess["leak_ahead"]
+    assert len(attacked) == 2  # one shows by how much all families exceed, one confirms
+    expected = [c for c in found.candidates if c.leak_bound + excess["leak_ahead"] <= 0.8]
+    assert found.chosen.variance >= max(candidate.variance for candidate in expected)
+
+
+def test_if_nothing_withstands_attackers_with_all_rows_those_of_the_search_decide(monkeypatch):
+    found, _ = tuned_against(monkeypatch, lambda judged: {"leak_ahead": 1.0}, limit=0.8)
+    assert found.chosen.leak_ahead == 1.0  # all families have tried it
+    assert found.chosen.leak_bound <= 0.8
+    within = [candidate.variance for candidate in found.candidates if candidate.leak_bound <= 0.8]
+    assert found.chosen.variance == max(within)

@@ -18,7 +18,7 @@ from fairstream.auditing.measure.auc import auc_with_variance
 from fairstream.auditing.measure.fitting import one_thread, side_by_side
 from fairstream.auditing.measure.floors import floors
 from fairstream.auditing.measure.task import target_scores
-from fairstream.auditing.measure.verdict import readings
+from fairstream.auditing.measure.verdict import reach, readings
 from fairstream.auditing.report import AttackResult, Floors
 from fairstream.auditing.tuning.candidates import Candidate
 from fairstream.auditing.tuning.division import PARTS, Division, repeated
@@ -46,7 +46,7 @@ class Judge:
 
     def __init__(self, division: Division, *, confidence: float, seed: int, ids: bool = False) -> None:
         self._division = division.one_by_one() if ids else division
-        self._seed, self._z = seed, float(ndtri(confidence))
+        self._seed, self._confidence, self._z = seed, confidence, float(ndtri(confidence))
         self._told: dict[FairSubspace, float] = {}  # by identity
         self._ids: dict[str, NDArray[np.intp] | None] = dict.fromkeys(self._division.parts)
         first = 0
@@ -115,13 +115,19 @@ class Judge:
         """Return a judged candidate with the leak of the strongest attacker of all families."""
         attacks = self.attacks(subspace, judged.dither, "judge", strength)
         read = [
-            (auc, error, _group_of(attribute, group))
+            (auc, _group_of(attribute, group))
             for attribute, result in attacks.items()
-            for group, (auc, error) in readings(result).items()
+            for group, (auc, _) in readings(result).items()
         ]
-        bound = max(auc + self._z * error for auc, error, _ in read)
-        leak, _, best_read = max(read)
-        return replace(judged, leak=leak, leak_bound=bound, best_read=best_read)
+        most_rows = self._division.n_rows
+        bounds = [
+            bound
+            for result in attacks.values()
+            for bound in reach(result, confidence=self._confidence, most_rows=most_rows).values()
+        ]
+        leak, best_read = max(read)
+        now, ahead = (max(side) for side in zip(*bounds, strict=True))
+        return replace(judged, leak=leak, leak_bound=now, leak_ahead=ahead, best_read=best_read)
 
     def attacks(
         self, subspace: FairSubspace, dither: float, scored: str, strength: str

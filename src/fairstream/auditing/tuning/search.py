@@ -2,9 +2,9 @@
 
 A setting is a screen, a guard or a number of nulled directions, and a number of components. For each setting
 the search finds the least dither that keeps the attackers below the limit, by bisection, and skips what
-cannot keep more than the best so far. All families of attackers then attack the winner on the judging rows,
-and it gets more dither if they find more; without a limit, the next best takes its place if they do. Rows
-kept aside confirm it once.
+cannot keep more than the best so far. All families of attackers then attack the winner on the judging rows.
+If they read more, or would with all rows of the data, the search is repeated below the limit by as much;
+without a limit, the next best takes the winner's place. Rows kept aside confirm it once.
 """
 
 from __future__ import annotations
@@ -132,12 +132,11 @@ def tune(
     _tell_of_plain(beside, wishes)
     if limit is not None:
         _compare_with_floors(judge.floors(plain), limit, wishes)
-    found = _Search(division, judge, wishes, seed).run(settings)
+    found, winner = _Search(division, judge, wishes, seed).run(settings)
     if not found:
         if keep is not None:
             raise ValueError(f"no candidate keeps keep={keep:g} of plain PCA's variance: lower it")
         raise ValueError(f"no candidate leaves room for n_components={n_components}: lower it")
-    winner = wishes.best(found)
     if winner is None:
         if keep is None:
             _warn_of_limit(limit)
@@ -188,15 +187,10 @@ class _Wishes:
         return candidate.variance if self.maximise == "variance" else candidate.target or 0.0
 
     def met(self, candidate: Candidate) -> bool:
-        """Whether a candidate does what it must."""
+        """Whether a candidate does what it must, against the attackers that have tried it."""
         if self.limit is not None:
             return candidate.leak_bound <= self.limit
         return candidate.variance >= (self.keep or 0.0) * self.plain_variance
-
-    def best(self, found: Found) -> int | None:
-        """Return the number of the best candidate that does what it must."""
-        within = [j for j, (candidate, _) in enumerate(found) if self.met(candidate)]
-        return max(within, key=lambda j: self.worth(found[j][0])) if within else None
 
 
 class _Search:
@@ -205,11 +199,14 @@ class _Search:
     def __init__(self, division: Division, judge: Judge, wishes: _Wishes, seed: int) -> None:
         self._division, self._judge, self._wishes, self._seed = division, judge, wishes, seed
         self._found: Found = []
+        self._look_ahead = True  # to attackers with all rows of the data
+        self._excess = 0.0  # of what all families read over what the quick attackers read
         self._place = ""  # in the search, for what is announced
 
-    def run(self, settings: Sequence[Mapping[str, Any]]) -> Found:
-        """Return all that was judged."""
+    def run(self, settings: Sequence[Mapping[str, Any]]) -> tuple[Found, int | None]:
+        """Return all that was judged, and the number of the best that does what it must."""
         began = time.monotonic()
+        subspaces: list[FairSubspace] = []
         for number, asked in enumerate(settings, start=1):
             if number == 2:
                 took, others = time.monotonic() - began, len(settings) - 1
@@ -223,6 +220,7 @@ class _Search:
             subspace = self._solved(asked)
             if subspace is None:
                 continue
+            subspaces.append(subspace)
             if self._wishes.limit is None:
                 self._at_kept_variance(subspace)
             else:
@@ -232,8 +230,8 @@ class _Search:
         if self._wishes.limit is None:
             self._attack_the_best()
         else:
-            self._strengthen()
-        return self._found
+            self._withstand(subspaces)
+        return self._found, self._best()
 
     def _solved(self, asked: Mapping[str, Any]) -> FairSubspace | None:
         extra: dict[str, Any] = {"guard_seed": self._seed}
@@ -264,15 +262,24 @@ class _Search:
         if not allowed:
             self._skip(subspace, "no more than the best so far")
             return
-        if not self._add(subspace, self._judge.judged(subspace, allowed[-1])):
+        if not self._judged_met(subspace, allowed[-1]):
             return
         low, high = 0, len(allowed) - 1  # the last one meets the limit
         while low < high:
             middle = (low + high) // 2
-            if self._add(subspace, self._judge.judged(subspace, allowed[middle])):
+            if self._judged_met(subspace, allowed[middle]):
                 high = middle
             else:
                 low = middle + 1
+
+    def _judged_met(self, subspace: FairSubspace, dither: float) -> bool:
+        """Judge a candidate, unless it has been judged; return whether it meets the limit."""
+        for candidate, its_own in self._found:
+            if its_own is subspace and candidate.dither == dither:
+                return self._met(candidate)
+        candidate = self._judge.judged(subspace, dither)
+        self._add(subspace, candidate)
+        return self._met(candidate)
 
     def _skip(self, subspace: FairSubspace, why: str) -> None:
         kept = self._judge.recovered_variance(subspace, 0.0) / self._wishes.plain_variance
@@ -281,15 +288,32 @@ class _Search:
         )
 
     def _can_win(self, subspace: FairSubspace, dither: float) -> bool:
-        number = self._wishes.best(self._found)
+        number = self._best()
         if number is None or self._wishes.maximise != "variance":
             return True
         return self._judge.recovered_variance(subspace, dither) > self._found[number][0].variance
 
+    def _best(self) -> int | None:
+        """Return the number of the best candidate that does what it must."""
+        within = [j for j, (candidate, _) in enumerate(self._found) if self._met(candidate)]
+        return max(within, key=lambda j: self._wishes.worth(self._found[j][0])) if within else None
+
+    def _met(self, candidate: Candidate) -> bool:
+        """Whether a candidate does what it must, and would against all families of attackers, it seems."""
+        if self._wishes.limit is None:
+            return self._wishes.met(candidate)
+        return self._bound(candidate) <= self._wishes.limit
+
+    def _bound(self, candidate: Candidate) -> float:
+        """Return an upper bound on what all families read: found, or expected after what they have found."""
+        if candidate.leak_ahead is None:
+            return candidate.leak_bound + self._excess
+        return candidate.leak_ahead if self._look_ahead else candidate.leak_bound
+
     def _attack_the_best(self) -> None:
         """Let all families attack the candidate that leaks least, until it is one that they have attacked."""
         attacked: set[int] = set()
-        while (number := self._wishes.best(self._found)) is not None and number not in attacked:
+        while (number := self._best()) is not None and number not in attacked:
             candidate, subspace = self._found[number]
             found = self._judge.attacked(subspace, candidate, self._wishes.strength)
             found = replace(found, leak=max(found.leak, candidate.leak))
@@ -297,31 +321,54 @@ class _Search:
             self._wishes.say(f"all families: {found.in_words()}: AUC {found.leak:.3f}")
             attacked.add(number)
 
-    def _strengthen(self) -> None:
-        """Let all families attack the winner; replace it by one with more dither until it withstands them."""
-        while (number := self._wishes.best(self._found)) is not None:
-            candidate, subspace = self._found[number]
-            attacked = self._judge.attacked(subspace, candidate, self._wishes.strength)
-            self._found[number] = attacked, subspace
-            beyond = (
-                "" if self._wishes.met(attacked) else f", with confidence at most {attacked.leak_bound:.3f}"
-            )
-            self._wishes.say(f"all families: {attacked.in_words()}: AUC {attacked.leak:.3f}{beyond}")
-            if self._wishes.met(attacked):
-                return
-            more = [d for d in self._wishes.dithers if d > candidate.dither]
-            tried = [other.dither for other, its_own in self._found if its_own is subspace]
-            if more and more[0] not in tried:  # else it has been judged, and is the next winner if it can be
-                self._add(subspace, self._judge.judged(subspace, more[0]))
+    def _withstand(self, subspaces: Sequence[FairSubspace]) -> None:
+        """Let all families attack the winner; if it does not withstand them, search for one that does.
 
-    def _add(self, subspace: FairSubspace, candidate: Candidate) -> bool:
+        If nothing withstands attackers with all rows of the data, those with the rows of this search must do:
+        the verdict then says that it cannot tell of more.
+        """
+        self._attack_winners(subspaces)
+        if self._best() is None:
+            self._look_ahead, self._excess = False, 0.0
+            self._search_again(subspaces)
+            self._attack_winners(subspaces)
+
+    def _attack_winners(self, subspaces: Sequence[FairSubspace]) -> None:
+        """Attack the winner until it withstands; raise what is expected of the others by what is found."""
+        while (number := self._best()) is not None:
+            candidate, _ = self._found[number]
+            if candidate.leak_ahead is not None:
+                return
+            attacked = self._attack(number)
+            if not self._met(attacked):
+                self._excess = max(self._excess, self._bound(attacked) - candidate.leak_bound)
+                self._search_again(subspaces)
+
+    def _search_again(self, subspaces: Sequence[FairSubspace]) -> None:
+        for subspace in subspaces:
+            if self._can_win(subspace, self._wishes.dithers[0]):
+                self._below_limit(subspace)
+
+    def _attack(self, number: int) -> Candidate:
+        candidate, subspace = self._found[number]
+        began = time.monotonic()
+        attacked = self._judge.attacked(subspace, candidate, self._wishes.strength)
+        self._found[number] = attacked, subspace
+        told = f"all families: {attacked.in_words()}: AUC {attacked.leak:.3f}"
+        if not self._met(attacked):
+            more = " if they had all rows of the data" if self._bound(attacked) > attacked.leak_bound else ""
+            told += f", with confidence at most {self._bound(attacked):.3f}{more}"
+            told += f"; searching again, such an attack takes about {time.monotonic() - began:.0f} s"
+        self._wishes.say(told)
+        return attacked
+
+    def _add(self, subspace: FairSubspace, candidate: Candidate) -> None:
         self._found.append((candidate, subspace))
         kept = candidate.variance / self._wishes.plain_variance
         self._wishes.say(
             f"{self._place}{candidate.in_words()}: keeps {kept:.0%} of plain PCA's variance, "
             f"{_told(candidate)}"
         )
-        return self._wishes.met(candidate)
 
 
 def _fitted(
