@@ -37,16 +37,21 @@ class Judge:
     ----------
     division : Division
     confidence : float
-        Of each upper bound on an AUC.
+        Of the verdict on the winner.
+    compared : int
+        Settings that are compared: upper bounds are corrected for their number.
     seed : int
         Of the attackers.
     ids : bool
         Embed every row with a number of its own, so that equal rows get different noise.
     """
 
-    def __init__(self, division: Division, *, confidence: float, seed: int, ids: bool = False) -> None:
+    def __init__(
+        self, division: Division, *, confidence: float, seed: int, compared: int = 1, ids: bool = False
+    ) -> None:
         self._division = division.one_by_one() if ids else division
-        self._seed, self._confidence, self._z = seed, confidence, float(ndtri(confidence))
+        self._seed, self._confidence = seed, confidence
+        self._z = float(ndtri(1 - (1 - confidence) / compared))
         self._told: dict[FairSubspace, float] = {}  # by identity
         self._ids: dict[str, NDArray[np.intp] | None] = dict.fromkeys(self._division.parts)
         first = 0
@@ -114,20 +119,17 @@ class Judge:
     def attacked(self, subspace: FairSubspace, judged: Candidate, strength: str) -> Candidate:
         """Return a judged candidate with the leak of the strongest attacker of all families."""
         attacks = self.attacks(subspace, judged.dither, "judge", strength)
-        read = [
-            (auc, _group_of(attribute, group))
-            for attribute, result in attacks.items()
-            for group, (auc, _) in readings(result).items()
-        ]
         most_rows = self._division.n_rows
-        bounds = [
-            bound
-            for result in attacks.values()
-            for bound in reach(result, confidence=self._confidence, most_rows=most_rows).values()
-        ]
-        leak, best_read = max(read)
-        now, ahead = (max(side) for side in zip(*bounds, strict=True))
-        return replace(judged, leak=leak, leak_bound=now, leak_ahead=ahead, best_read=best_read)
+        read, ahead = [], []
+        for attribute, result in attacks.items():
+            for group, (auc, error) in readings(result).items():
+                read.append((auc, error, _group_of(attribute, group)))
+            ahead += reach(result, confidence=self._confidence, most_rows=most_rows)
+        bound = max(auc + self._z * error for auc, error, _ in read)
+        leak, _, best_read = max(read)
+        return replace(
+            judged, leak=leak, leak_bound=bound, leak_ahead=max(bound, *ahead), best_read=best_read
+        )
 
     def attacks(
         self, subspace: FairSubspace, dither: float, scored: str, strength: str

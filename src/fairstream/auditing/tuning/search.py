@@ -124,7 +124,8 @@ def tune(
     if maximise == "target":
         division.check_target()
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
-    judge = Judge(division, confidence=1 - (1 - confidence) / max(len(settings), 1), seed=seed, ids=bool(ids))
+    compared = max(len(settings), 1)
+    judge = Judge(division, confidence=confidence, compared=compared, seed=seed, ids=bool(ids))
     plain = subspace_for(division.moments, Choices(sizes[0], constraint="none"))
     most = judge.recovered_variance(plain, 0.0)
     wishes = _Wishes(limit, keep, maximise, most, tuple(dithers), attack, announce)
