@@ -411,3 +411,14 @@ def test_if_nothing_withstands_attackers_with_all_rows_those_of_the_search_decid
     assert found.chosen.leak_bound <= 0.8
     within = [candidate.variance for candidate in found.candidates if candidate.leak_bound <= 0.8]
     assert found.chosen.variance == max(within)
+
+
+def test_with_several_attributes_attackers_see_groups_as_they_are_in_the_data():
+    rng = np.random.default_rng(0)
+    sex, race = rng.integers(0, 2, 20_000), np.where(rng.random(20_000) < 0.05, "rare", "common")
+    division = divided(rng.normal(size=(20_000, 3)), {"sex": sex, "race": race}, None, sample=400)
+    rows = division.parts["judge"]
+    rare = rows.codes["race"] == rows.labels["race"].index("rare")
+    seen = division.codes("sex")["judge"] >= 0
+    assert rare.mean() > 0.15  # the control: rare rows are kept for their own sake
+    assert 0.02 < rare[seen].mean() < 0.09

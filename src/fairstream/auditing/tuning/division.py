@@ -83,12 +83,16 @@ class Division:
         return tuple(label for label in self.moments.groups[attribute] if label not in thin)
 
     def codes(self, attribute: str) -> dict[str, NDArray[np.intp]]:
-        """Return the group of every row by part, numbered from 0; -1 if unknown or too small to be judged."""
+        """Return the group of every row by part, numbered from 0; -1 if unknown or too small to be judged.
+
+        Rows that only a group of another attribute keeps count as unknown: with them a large group would have
+        too many rows of that attribute's small groups.
+        """
         numbers = {label: number for number, label in enumerate(self.judged_groups(attribute))}
         shared = {}
         for name, rows in self.parts.items():
             table = np.array([numbers.get(label, -1) for label in rows.labels[attribute]] + [-1], np.intp)
-            shared[name] = table[rows.codes[attribute]]
+            shared[name] = np.where(rows.own[attribute], table[rows.codes[attribute]], -1)
         return shared
 
     @cached_property
@@ -100,7 +104,7 @@ class Division:
             fewest = dict.fromkeys(labels, np.inf)
             for rows in self.parts.values():
                 own = [*rows.labels[attribute]]
-                known = rows.codes[attribute] >= 0
+                known = rows.own[attribute] & (rows.codes[attribute] >= 0)
                 sums = np.bincount(rows.codes[attribute][known], rows.weights[known], minlength=len(own))
                 in_part = dict(zip(own, sums, strict=True))
                 for label in labels:
