@@ -96,6 +96,12 @@ def seconds(work: Callable[[], object]) -> float:
     return clock() - started
 
 
+def rested(measured: Callable[[], float]) -> float:
+    """Measure once BLAS's threads have stopped waiting for more."""
+    time.sleep(PAUSE)
+    return measured()
+
+
 def use_processor_time() -> None:
     global clock
     clock = time.process_time
@@ -107,11 +113,6 @@ def paired(plain: Callable[[], float], work: Callable[[], float], repeats: int) 
 
     Three times at least, and not more often once that has taken SECONDS.
     """
-
-    def rested(measured: Callable[[], float]) -> float:
-        time.sleep(PAUSE)
-        return measured()
-
     ratios, before = [], rested(plain)
     rates, started = [before], time.perf_counter()
     for repeat in range(repeats):
@@ -447,9 +448,9 @@ def threads(quick: bool) -> Ratios:
                 work()
                 times = []
                 for _ in range(3 if quick else 5):
-                    ours = seconds(work)
+                    ours = rested(lambda work=work: seconds(work))
                     with threads_of_blas():
-                        times.append(seconds(work) / ours)
+                        times.append(rested(lambda work=work: seconds(work)) / ours)
                 name = f"{name}, {what}: time with threads of BLAS over threads of our own"
                 note = f"{blas_threads()} threads; load of the machine {os.getloadavg()[0]:.0f}"
                 answer.append(Ratio(name, times, note=note))
