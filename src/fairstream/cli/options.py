@@ -199,8 +199,8 @@ solving_options = apply_options(
         type=click.FloatRange(min=0),
         default=0.0,
         show_default=True,
-        help="Price of what a nonlinear attacker reads, with --constraint none; 0.5 to 2 for tables, "
-        "more for images, such as 8.",
+        help="Price of what a nonlinear attacker reads, with --constraint none; 0.5 to 32 for tables, "
+        "1 for many categories, 8 for images.",
     ),
     click.option(
         "--keep-target",

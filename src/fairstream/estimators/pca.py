@@ -72,10 +72,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         names. Unless they are named, solver "power" first ranks columns by the rows of one step or, if
         step_rows is None, in a pass of its own.
     guard : float, default 0
-        Price of what a nonlinear adversary reads from the scores: 0.5 to 2 for tables, more for images, such
-        as 8. It trades variance for groups that trees and networks cannot tell apart, which moments alone
-        cannot promise, and works best with `constraint="none"`. Needs a sample of rows, which a fit with a
-        guard keeps.
+        Price of what a nonlinear adversary reads from the scores: 0.5 to 32 for tables, about 1 if they have
+        many categories; 8 for images. It trades variance for groups that trees and networks cannot tell
+        apart, which moments alone cannot promise, and works best with `constraint="none"`. Needs a sample of
+        rows, which a fit with a guard keeps.
     keep_target : float, default 0
         With a guard: reward for what can still be read of y.
     guard_seed : int, default 0

@@ -17,6 +17,7 @@ from fairstream.auditing.measure.attack import LEAST_ROWS, attack
 from fairstream.auditing.measure.auc import auc_with_variance
 from fairstream.auditing.measure.fitting import one_thread, side_by_side
 from fairstream.auditing.measure.floors import floors
+from fairstream.auditing.measure.probes import PROBES
 from fairstream.auditing.measure.task import target_scores
 from fairstream.auditing.measure.verdict import reach, readings
 from fairstream.auditing.report import AttackResult, Floors
@@ -94,8 +95,9 @@ class Judge:
     def judged(self, subspace: FairSubspace, dither: float) -> Candidate:
         """Return a candidate with its scores.
 
-        The attackers are a forest and boosted trees together, fitted on all fitting rows: they gain most from
-        many rows. All families attack the winner.
+        The quick attackers are a forest and boosted trees together, which gain most from many rows, and
+        logistic regression on products, which reads more if rows are few. They are fitted on all fitting
+        rows. All families attack the winner.
         """
         Z_fit, Z = (self._embedded(subspace, name, dither) for name in ("fit", "judge"))
         found = [self._quick(Z_fit, Z, name) for name in self._division.attributes]
@@ -182,24 +184,30 @@ class Judge:
         fit, rows = (self._division.parts[name] for name in ("fit", "judge"))
         codes = self._division.codes(attribute)
         known, scored = np.flatnonzero(codes["fit"] >= 0), np.flatnonzero(codes["judge"] >= 0)
-        Z_fit, Z = Z_fit[known], Z[scored]
+        Z_fit, Z, weights = Z_fit[known], Z[scored], fit.weights[known]
+        labels = self._division.judged_groups(attribute)
+        products = PROBES["quadratic"](len(Z_fit), Z_fit.shape[1], len(labels), self._seed)
         models = (
-            RandomForestClassifier(100, min_samples_leaf=3, random_state=self._seed),
-            HistGradientBoostingClassifier(max_iter=120, random_state=self._seed),
+            (RandomForestClassifier(100, min_samples_leaf=3, random_state=self._seed), "sample_weight"),
+            (HistGradientBoostingClassifier(max_iter=120, random_state=self._seed), "sample_weight"),
+            (products, f"{products.steps[-1][0]}__sample_weight"),
         )
 
-        def read(model: Any) -> NDArray[Any]:
-            model.fit(Z_fit, codes["fit"][known], sample_weight=fit.weights[known])
+        def read(model: Any, weighed: str) -> NDArray[Any]:
+            model.fit(Z_fit, codes["fit"][known], **{weighed: weights})
             return np.log(np.clip(model.predict_proba(Z), LEAST_ODDS, 1.0))
 
-        odds: Any = sum(side_by_side([(read, model) for model in models]))
+        forest, boosted, logistic = side_by_side([(read, *model) for model in models])
         kept = rows.taken(scored)
-        odds, true = repeated(odds, kept), repeated(codes["judge"][scored], kept)
-        groups = {1: odds[:, 1] - odds[:, 0]} if odds.shape[1] == 2 else dict(enumerate(odds.T))
-        found = [auc_with_variance(scores, (true == group).astype(int)) for group, scores in groups.items()]
-        best = int(np.argmax([auc for auc, _ in found]))
-        labels = self._division.judged_groups(attribute)
-        bound = max(auc + self._z * variance**0.5 for auc, variance in found)
+        true = repeated(codes["judge"][scored], kept)
+        found: dict[int, tuple[float, float]] = {}  # by group, of the attackers that read it best
+        for odds in (repeated(forest + boosted, kept), repeated(logistic, kept)):
+            groups = {1: odds[:, 1] - odds[:, 0]} if odds.shape[1] == 2 else dict(enumerate(odds.T))
+            for group, scores in groups.items():
+                read_at = auc_with_variance(scores, (true == group).astype(int))
+                found[group] = max(read_at, found.get(group, (0.0, 0.0)))
+        best = max(found, key=lambda group: found[group][0])
+        bound = max(auc + self._z * variance**0.5 for auc, variance in found.values())
         return found[best][0], bound, _group_of(attribute, str(labels[best]) if len(found) > 1 else "")
 
     def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:

@@ -35,11 +35,14 @@ SAMPLE_ROWS = 30_000  # of each group, to fit and attack with
 DITHERS = (0.0, 0.05, *(j / 50 for j in range(5, 21)), 0.45, 0.5, 0.6, 0.8)  # steps of .02 from .1 to .4
 RECKONED = 0.2  # dither that guards reckon with before one is chosen
 SEARCHED: tuple[Mapping[str, Any], ...] = (
-    {"constraint": "none", "guard": 0.75},
     {"constraint": "none", "guard": 1.0},
     {"constraint": "none", "guard": 2.0},
     {"constraint": "none", "guard": 0.5},
+    {"constraint": "none", "guard": 8.0},
+    {"constraint": "none", "guard": 32.0},
     {"constraint": "none", "guard": 2.0, "screen": 3},
+    {"constraint": "mean"},
+    {"constraint": "mean", "guard": 1.0},
     {"constraint": "mean", "screen": 4},
     {"constraint": "all", "directions": "relative", "n_unfair": 3},
 )
@@ -385,7 +388,7 @@ def _told(candidate: Candidate) -> str:
     """Return what quick attackers read of the groups, and what is read of the target if there is one."""
     target = "" if candidate.target is None else f", target AUC {candidate.target:.3f}"
     whom = f"{candidate.best_read} best, " if candidate.best_read else "the groups "
-    return f"a forest and boosted trees read {whom}at AUC {candidate.leak:.3f}{target}"
+    return f"quick attackers read {whom}at AUC {candidate.leak:.3f}{target}"
 
 
 def _tell_of_plain(plain: Candidate, wishes: _Wishes) -> None:
