@@ -170,6 +170,16 @@ def test_a_table_that_is_too_wide_scrolls_inside_its_own_frame(browser, pages):
     assert 0 <= left < 30, "the names stay in sight"
 
 
+def test_the_one_table_fits_a_phone_if_there_is_one_attribute(browser, page):
+    browser.open(page, width=390)
+    box = "document.querySelector('#summary .scroll')"
+    beyond = f"{box}.scrollWidth - {box}.clientWidth"
+    assert browser.run(beyond) > 0, "the control: two attributes are too wide"
+    second = "#summary tr > :nth-child(3)"
+    browser.run(f"document.querySelectorAll('{second}').forEach((cell) => cell.remove())")
+    assert browser.run(beyond) <= 0
+
+
 def test_the_page_can_be_read_with_the_keyboard(browser, page):
     browser.open(page)
 
