@@ -201,8 +201,8 @@ RULES = (
     ),
     # Dither
     Rule(
-        r"or name a file that holds it \((.*)\), or pass dither=0",
-        r"or name a file that holds it with --dither-key (\1), or pass --dither 0 for no noise",
+        r"or name a file that holds it \((.*)\); dither=0 (would add .*)",
+        r"or name a file that holds it with --dither-key (\1); --dither 0 \2",
         r"or use transform or erase with a key file",
     ),
     Rule(r"^the key file of dither", "the file of --dither-key", "the key file"),

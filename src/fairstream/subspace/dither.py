@@ -55,8 +55,8 @@ def dither_key(source: DitherKey = None) -> bytes:
         if not key:
             raise ValueError(
                 f"dither needs a secret key: set the environment variable {KEY_VARIABLE}, or name a file "
-                'that holds it (made by `python -c "import secrets; print(secrets.token_hex(32))"`), or '
-                "pass dither=0"
+                'that holds it (made by `python -c "import secrets; print(secrets.token_hex(32))"`); '
+                "dither=0 would add no noise, and attackers would read more"
             )
     if len(key) < LEAST_KEY:
         raise ValueError(f"{origin} holds {len(key)} bytes: a key needs at least {LEAST_KEY} secret ones")
