@@ -27,6 +27,7 @@ PLAIN: dict[str, Any] = {"constraint": "none", "guard": 0.0, "dither": 0.0}
 PAPER: dict[str, Any] = {"constraint": "all", "n_unfair": 1, "guard": 0.0, "dither": 0.0}
 LARGEST_UNFAIR = 5
 SENSITIVE = ("sex",)
+PERSON = "person"  # a column of numbers, so that people with equal rows get different noise
 TRAIN_ROWS = 32_561  # the training part of Adult as published; the rest is audited
 BLOCK_SIZE = 2_000
 AUDITED_ROWS = 5_000
@@ -64,6 +65,7 @@ def run_demo(
     columns: dict[str, Any] = {
         "sensitive_features": list(SENSITIVE),
         "target": "income",
+        "ids": PERSON,
         "block_size": BLOCK_SIZE,
     }
     source = open_source(data, standardize=True, impute="mean", **columns)
@@ -81,6 +83,7 @@ def run_demo(
         searched=SEARCHED,
         dithers=DITHERS,
         attack="standard",
+        ids=PERSON,
         announce=lambda line: echo(f"  {line}"),
     )
     for line in tuned.summary():
@@ -109,12 +112,14 @@ def run_demo(
 
 
 def write_adult(seen: Path, unseen: Path) -> None:
-    """Write the training and the test part of the embedded Adult table as Parquet files."""
+    """Write the training and the test part of the embedded Adult table, people numbered, as Parquet files."""
     table = load_adult(backend="pyarrow")
     try:
+        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise missing_extra("pyarrow", "tables", "writing Parquet") from None
+    table = table.append_column(PERSON, pa.array(range(1, table.num_rows + 1)))
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **MARK})
     for path, part in ((seen, table[:TRAIN_ROWS]), (unseen, table[TRAIN_ROWS:])):
         with atomic_file(path) as stream:
