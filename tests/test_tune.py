@@ -471,3 +471,32 @@ def test_quick_attackers_read_lines_from_few_rows():
     trees.fit(parts["fit"], codes["fit"])
     read_by_trees = roc_auc_score(codes["judge"], trees.predict_proba(parts["judge"])[:, 1])
     assert judged.leak > read_by_trees + 0.02  # the control: trees alone miss it
+
+
+@pytest.mark.parametrize(("read", "bound"), [((0.46, 4e-4), 0.5 + 1.6449 * 0.02), ((0.995, 4e-4), 1.0)])
+def test_bounds_of_candidates_lie_between_guessing_and_certainty(monkeypatch, read, bound):
+    """Bad luck of the attackers lowers no bound, and no AUC is above 1."""
+    X, sex = shifted(600)
+    division = divided(X, {"sex": sex}, None, sample=1_000)
+    plain = solve(division.moments, 2, constraint="none")
+    judge = Judge(division, confidence=0.95, seed=0)
+    monkeypatch.setattr("fairstream.auditing.tuning.judge.auc_with_variance", lambda *rows: read)
+    monkeypatch.setattr("fairstream.auditing.tuning.judge.readings", lambda result: {"": (read[0], 0.02)})
+    judged = judge.judged(plain, 0.0)
+    assert (judged.leak, judged.leak_bound) == (read[0], pytest.approx(bound, abs=1e-4))
+    attacked = judge.attacked(plain, judged, "standard")
+    assert (attacked.leak, attacked.leak_bound) == (read[0], pytest.approx(bound, abs=1e-4))
+    assert attacked.leak_ahead <= 1.0
+
+
+def test_of_candidates_that_are_not_read_the_one_that_keeps_most_wins(monkeypatch):
+    """One AUC below 0.5 is no better than another: it is luck."""
+    judged = Judge.judged
+
+    def unlucky(judge, subspace, dither):
+        found = judged(judge, subspace, dither)
+        return replace(found, leak=0.49 if found.constraint == "none" else 0.47)
+
+    monkeypatch.setattr(Judge, "judged", unlucky)
+    found, _ = tuned_against(monkeypatch, lambda candidate: {}, keep=0.3)
+    assert (found.chosen.constraint, found.chosen.leak) == ("none", 0.49)

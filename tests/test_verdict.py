@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fairstream.auditing.measure.attack import attack
-from fairstream.auditing.measure.verdict import verdict
+from fairstream.auditing.measure.verdict import reach, verdict
 from fairstream.auditing.report import AttackCurve, Estimate
 
 
@@ -101,6 +101,22 @@ def test_an_interval_cut_at_1_gives_the_bounds_of_its_longer_side():
     found = verdict(Estimate(0.99, 0.95, 1.0), 0.9)
     assert found.answer == "does not hold"
     assert found.lower == pytest.approx(0.99 - 0.04 * 1.6449 / 1.96, abs=1e-4)
+
+
+def test_an_attacker_that_did_worse_than_guess_counts_as_guessing():
+    """At .46 with an error of .1, a bound of .625 would hold by bad luck; at .5 it is .664."""
+    for found in (attacked(0.46, 0.1, "flat"), Estimate(0.46, 0.46 - 0.195996, 0.46 + 0.195996)):
+        told = verdict(found, 0.65)
+        assert told.answer == "cannot tell"
+        assert told.upper == pytest.approx(0.5 + 1.6449 * 0.1, abs=1e-4)
+        assert "at AUC 0.460, which counts as guessing, 0.500; the limit" in told.sentence
+    assert verdict(attacked(0.50, 0.1, "flat"), 0.67).sentence.count("guessing") == 0
+    assert reach(attacked(0.46, 0.1, "flat"), confidence=0.95, most_rows=10) == [
+        pytest.approx(0.66449, abs=1e-4)
+    ]
+    lucky = of_groups([0.40, 0.55, 0.60], [0.1, 0.01, 0.01], [0.0, 0.0, 0.0])
+    assert verdict(lucky, 0.65).answer == "cannot tell"  # .40 + .164 would be below it
+    assert verdict(attacked(0.46, 0.01, "flat"), 0.65).answer == "holds"
 
 
 def test_a_limit_that_is_no_auc_is_refused():

@@ -136,7 +136,7 @@ class Verdict:
     """Whether a limit on the AUC holds, the confidence of the one-sided bound, and why in one sentence.
 
     `answer` is "holds", "does not hold" or "cannot tell"; `lower` and `upper` are the one-sided bounds on
-    the AUC, of more than two groups on that of the group that is read best.
+    the AUC, of more than two groups on that of the group that is read best. An AUC below 0.5 counts as 0.5.
     """
 
     answer: str

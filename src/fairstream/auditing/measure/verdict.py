@@ -8,6 +8,7 @@ from scipy.special import ndtri
 
 from fairstream.auditing.measure.attack import trend_of
 from fairstream.auditing.measure.auc import error_of
+from fairstream.auditing.measure.probes import CHANCE_AUC
 from fairstream.auditing.report import AttackResult, Estimate, Verdict
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "does not hold", "cannot tell"
@@ -26,7 +27,8 @@ def verdict(
     The limit holds if the upper confidence bound is at most the limit, and does not hold if the lower bound
     is above it. Unless the attacker's curve is flat, "holds" must be true of attackers with more rows too:
     its bound is raised by as much for every doubling of the rows as the last doubling may have brought. Of
-    more than two groups the limit holds if it holds for each of them.
+    more than two groups the limit holds if it holds for each of them. An AUC below 0.5 is bad luck of the
+    attacker on these rows, and counts as 0.5.
 
     Parameters
     ----------
@@ -63,8 +65,8 @@ the limit is 0.650.
         more = {group: _more_rows(found, group, confidence, most_rows) for group in read}
     # That one group of many is read too well is likelier by luck than that a certain one is.
     down, up = (float(ndtri(1 - (1 - confidence) / compared)) for compared in (len(read), 1))
-    lower = {group: max(auc - down * error, 0.0) for group, (auc, error) in read.items()}
-    upper = {group: min(auc + up * error, 1.0) for group, (auc, error) in read.items()}
+    lower = {group: max(counted(auc) - down * error, 0.0) for group, (auc, error) in read.items()}
+    upper = {group: bound_above(auc, error, up) for group, (auc, error) in read.items()}
     ahead = {group: min(upper[group] + growth, 1.0) for group, (_, growth) in more.items()}
     sure = f", with {100 * confidence:.4g} % confidence"
 
@@ -73,7 +75,8 @@ the limit is 0.650.
         which = f"of {len(read)} groups the one it reads best," if best else f"one of {len(read)} groups,"
         who = f"{group}, {which}" if len(read) > 1 else "the group"
         told = f"{answer.capitalize()}: the strongest attacker{fitted} reads {who} at AUC "
-        told += f"{read[group][0]:.3f}{sentence}"
+        luck = f", which counts as guessing, {CHANCE_AUC:.3f}" if read[group][0] < CHANCE_AUC else ""
+        told += f"{read[group][0]:.3f}{luck}{sentence}"
         return Verdict(answer, confidence, told, max(lower.values()), max(upper.values()), limit)
 
     surest, highest, farthest = (max(bound, key=bound.__getitem__) for bound in (lower, upper, ahead))
@@ -91,6 +94,28 @@ the limit is 0.650.
     return answered(CANNOT_TELL, farthest, f"{within} Let attackers have more rows.")
 
 
+def counted(auc: float) -> float:
+    """Return what an AUC counts for a limit: an attacker that did worse than guess may do better elsewhere.
+
+    Examples
+    --------
+    >>> counted(0.46), counted(0.61)
+    (0.5, 0.61)
+    """
+    return max(auc, CHANCE_AUC)
+
+
+def bound_above(auc: float, error: float, z: float) -> float:
+    """Return the upper bound of an AUC, `z` standard errors above what it counts.
+
+    Examples
+    --------
+    >>> round(bound_above(0.46, 0.02, 1.645), 3), bound_above(0.99, 0.02, 1.645)
+    (0.533, 1.0)
+    """
+    return min(counted(auc) + z * error, 1.0)
+
+
 def reach(found: AttackResult, *, confidence: float, most_rows: int) -> list[float]:
     """Return for every group the upper bound on the AUC of an attacker with `most_rows` rows.
 
@@ -105,7 +130,7 @@ def reach(found: AttackResult, *, confidence: float, most_rows: int) -> list[flo
     """
     z = float(ndtri(confidence))
     return [
-        min(auc + z * error + _more_rows(found, group, confidence, most_rows)[1], 1.0)
+        min(bound_above(auc, error, z) + _more_rows(found, group, confidence, most_rows)[1], 1.0)
         for group, (auc, error) in readings(found).items()
     ]
 

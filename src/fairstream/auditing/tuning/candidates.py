@@ -23,9 +23,9 @@ class Candidate:
     as loss; variance that a handful of rows carry counts less, because new rows do not have it. `leak` is the
     largest AUC of an attacker over the attributes, and over the groups of an attribute if there are more than
     two; `best_read` names that group, if so; `leak_bound` is the largest upper bound, corrected for the
-    number of settings. `leak_ahead` is a bound for attackers who learn from all rows of the data, as a
-    verdict has it; None unless all families of attackers have tried the candidate. `target` is the AUC of the
-    target, None without one.
+    number of settings. For it, and for the choice, an AUC below 0.5 counts as 0.5. `leak_ahead` is a bound
+    for attackers who learn from all rows of the data, as a verdict has it; None unless all families of
+    attackers have tried the candidate. `target` is the AUC of the target, None without one.
     """
 
     n_components: int

@@ -19,7 +19,7 @@ from fairstream.auditing.measure.fitting import one_thread, side_by_side
 from fairstream.auditing.measure.floors import floors
 from fairstream.auditing.measure.probes import PROBES
 from fairstream.auditing.measure.task import target_scores
-from fairstream.auditing.measure.verdict import reach, readings
+from fairstream.auditing.measure.verdict import bound_above, reach, readings
 from fairstream.auditing.report import AttackResult, Floors
 from fairstream.auditing.tuning.candidates import Candidate
 from fairstream.auditing.tuning.division import PARTS, Division, repeated
@@ -127,7 +127,7 @@ class Judge:
             for group, (auc, error) in readings(result).items():
                 read.append((auc, error, _group_of(attribute, group)))
             ahead += reach(result, confidence=self._confidence, most_rows=most_rows)
-        bound = max(auc + self._z * error for auc, error, _ in read)
+        bound = max(bound_above(auc, error, self._z) for auc, error, _ in read)
         leak, _, best_read = max(read)
         return replace(
             judged, leak=leak, leak_bound=bound, leak_ahead=max(bound, *ahead), best_read=best_read
@@ -207,7 +207,7 @@ class Judge:
                 read_at = auc_with_variance(scores, (true == group).astype(int))
                 found[group] = max(read_at, found.get(group, (0.0, 0.0)))
         best = max(found, key=lambda group: found[group][0])
-        bound = max(auc + self._z * variance**0.5 for auc, variance in found.values())
+        bound = max(bound_above(auc, variance**0.5, self._z) for auc, variance in found.values())
         return found[best][0], bound, _group_of(attribute, str(labels[best]) if len(found) > 1 else "")
 
     def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:

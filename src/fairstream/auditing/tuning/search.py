@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairstream.auditing.measure.verdict import verdict
+from fairstream.auditing.measure.verdict import counted, verdict
 from fairstream.auditing.report import Floors
 from fairstream.auditing.tuning.candidates import Candidate, Tuned
 from fairstream.auditing.tuning.division import Division, divided
@@ -144,7 +144,7 @@ def tune(
     if winner is None:
         if keep is None:
             _warn_of_limit(limit)
-        winner = min(range(len(found)), key=lambda j: found[j][0].leak)
+        winner = min(range(len(found)), key=lambda j: (counted(found[j][0].leak), found[j][0].leak_bound))
     candidates = [replace(candidate, chosen=number == winner) for number, (candidate, _) in enumerate(found)]
     subspace, dither = found[winner][1], found[winner][0].dither
     wishes.say("confirming the choice on rows kept aside")
@@ -184,11 +184,11 @@ class _Wishes:
         if self.announce is not None:
             self.announce(line)
 
-    def worth(self, candidate: Candidate) -> float:
-        """Return what is to be as large as possible."""
+    def worth(self, candidate: Candidate) -> tuple[float, float]:
+        """Return what is to be as large as possible, and what decides between equals."""
         if self.keep is not None:
-            return -candidate.leak
-        return candidate.variance if self.maximise == "variance" else candidate.target or 0.0
+            return -counted(candidate.leak), candidate.variance
+        return (candidate.variance if self.maximise == "variance" else candidate.target or 0.0), 0.0
 
     def met(self, candidate: Candidate) -> bool:
         """Whether a candidate does what it must, against the attackers that have tried it."""
