@@ -69,6 +69,53 @@ def test_a_family_at_chance_is_not_blended():
     assert result.strongest.auc == result.attackers[1].auc
 
 
+def sets(seed, n_sets, size=2):
+    """People in sets of nearly equal rows, one of each group: who knows some guesses the others wrongly."""
+    rng = np.random.default_rng(seed)
+    Z, codes = np.repeat(rng.normal(size=(n_sets, 2)), size, axis=0), np.arange(size * n_sets) % size
+    order = rng.permutation(len(Z))
+    return (Z + 1e-6 * rng.normal(size=Z.shape))[order], codes[order]
+
+
+def test_guesses_that_are_wrong_consistently_are_reversed(monkeypatch):
+    result = attack(*sets(0, 150), families=["forest"])
+    assert result.strongest.auc.low > 0.6
+    assert result.strongest.validation_auc > 0.6
+    assert "guesses reversed" in result.strongest.setting
+    assert result.curve.points[-1].auc == result.strongest.auc
+    monkeypatch.setattr(
+        attack_module, "SURELY", np.inf
+    )  # the control: as they are, they look like protection
+    blind = attack(*sets(0, 150), families=["forest"])
+    assert blind.strongest.auc.high < 0.4
+    assert "reversed" not in blind.strongest.setting
+
+
+def test_of_many_groups_guesses_are_reversed_one_by_one():
+    """A few people of a fourth group are told by a line; those of the others come in sets."""
+    (Z, codes), few = sets(0, 150, size=3), np.random.default_rng(1).normal(size=(40, 2)) + 9
+    Z, codes = np.concatenate([Z, few]), np.concatenate([codes, np.full(40, 3)])
+    result = attack(Z, codes, families=["forest"])
+    assert "guesses of some groups reversed" in result.strongest.setting
+    assert result.by_group["3"].low > 0.95
+    assert min(result.by_group[group].low for group in "012") > 0.55
+
+
+def test_guesses_on_rows_of_the_fit_are_not_reversed_for_what_the_constraint_does(monkeypatch):
+    """The gap of all rows together is 0, so a part shows it the other way round, and new rows do not."""
+    rng = np.random.default_rng(0)
+    Z_fit, codes_fit = rng.normal(size=(600, 20)), np.arange(600) % 2
+    for code in (0, 1):
+        Z_fit[codes_fit == code] -= Z_fit[codes_fit == code].mean(axis=0)
+    Z, codes = rng.normal(size=(600, 20)), np.arange(600) % 2
+    options = {"fit": (Z_fit, codes_fit), "families": ["linear"]}
+    result = attack(Z, codes, **options)
+    assert result.strongest.validation_auc < 0.45
+    assert "reversed" not in result.strongest.setting
+    monkeypatch.setattr(attack_module, "_doubt_on_own_rows", lambda width: 0.0)
+    assert "reversed" in attack(Z, codes, **options).strongest.setting  # the control
+
+
 def test_every_family_is_stated_with_its_setting_rows_and_validation():
     Z, codes = checkerboard(0, 300)
     result = attack(Z, codes, families=["linear", "forest"])

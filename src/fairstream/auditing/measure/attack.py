@@ -12,6 +12,11 @@ linear attacker can be below 0.5 there, and on few rows validation understates a
 with few fitting rows (`FEW_ROWS`) therefore learns from the scored rows too, in folds, and is validated on
 those.
 
+Guesses that are consistently wrong are information: people may come in pairs of different groups with nearly
+equal rows. If validation says with certainty that an attacker guesses worse than chance, its guesses are
+reversed. On rows that the embedding may have been fitted on, the constraint alone makes attackers look wrong,
+so there it takes more to be certain.
+
 The curve shows the strongest attacker with half, a quarter, an eighth and a sixteenth of the rows. Its trend
 is read off the last doubling, compared on the same scored rows: "rising" if the AUC grew by `RISE` or more
 and the interval of the growth lies above 0; "flat" if that interval lies below `LEVEL_OFF`; "unclear"
@@ -49,6 +54,7 @@ MOST_BLENDED = 3
 WORTH_BLENDING = 0.25  # share of the best AUC's excess over chance
 CURVE_POINTS = 5
 SMALLEST_POINT = 100
+SURELY = 3.0  # standard errors below guessing from which validation guesses are wrong by more than chance
 RISE = 0.005
 LEVEL_OFF = 0.01
 
@@ -130,7 +136,8 @@ def attack(
     for rows, held in parts:
         ordered = first_rows(rows[_stratified_order(fitted[rows], seed)], fitted, most_rows)
         folds.append(_Fold(ordered, held, unused=ordered[ordered >= n_given]))
-    outcomes = _attack_folds(fit_Z, fitted, scored_Z, folds, candidates, seed, progress)
+    doubt = SURELY if fit is None or n_given else SURELY + _doubt_on_own_rows(fit_Z.shape[1])
+    outcomes = _attack_folds(fit_Z, fitted, scored_Z, folds, candidates, seed, doubt, progress)
     rounds = [(outcome, scored[fold.scored]) for outcome, fold in zip(outcomes, folds, strict=True)]
     called = {place: str(code if names is None else names[code]) for place, code in enumerate(present)}
     return AttackResult(
@@ -157,6 +164,7 @@ class _Round:
     """What one set of fitting rows leads to: log-odds of the scored rows, and how they were chosen."""
 
     chosen: dict[str, Attacker]
+    signs: dict[str, FloatArray]
     validation: dict[str, float]
     n_rows: dict[str, int]
     scores: dict[str, FloatArray]
@@ -176,6 +184,14 @@ class _Round:
     def in_order(self) -> list[str]:
         """The members in the order of families: folds that rank the same members otherwise agree."""
         return sorted(self.members, key=FAMILIES.index)
+
+    def setting(self, family: str) -> str:
+        """Return the setting of a family, and whether its guesses are reversed."""
+        reversed_groups = self.signs[family] < 0
+        if not reversed_groups.any():
+            return self.chosen[family].setting
+        whose = "guesses" if reversed_groups.all() else "guesses of some groups"
+        return f"{self.chosen[family].setting}, {whose} reversed"
 
 
 @dataclass(frozen=True)
@@ -200,9 +216,10 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _Choice:
-    """What validation chose in one fold."""
+    """What validation chose in one fold; the log-odds of each family are to be multiplied by its signs."""
 
     chosen: dict[str, Attacker]
+    signs: dict[str, FloatArray]
     validation: dict[str, float]
     ranked: list[str]
     members: tuple[str, ...]
@@ -216,6 +233,7 @@ def _attack_folds(
     folds: Sequence[_Fold],
     candidates: tuple[Attacker, ...],
     seed: int,
+    doubt: float,
     progress: Progress | None,
 ) -> list[_Round]:
     fewest = min(len(fold.rows) for fold in folds)
@@ -231,12 +249,14 @@ def _attack_folds(
         odds = attacker.log_odds(Z_fit[rows], codes_fit[rows], Z_fit[np.concatenate(held)], seed, trial=True)
         return np.split(odds, np.cumsum([len(part) for part in held])[:-1])
 
-    def refit(attacker: Attacker, fold: _Fold, n_rows: int) -> FloatArray:
+    def refit(choice: _Choice, family: str, fold: _Fold, n_rows: int) -> FloatArray:
+        attacker = choice.chosen[family]
         rows = first_rows(fold.rows, codes_fit, min(n_rows, attacker.most_rows or n_rows))
-        return attacker.log_odds(Z_fit[rows], codes_fit[rows], Z[fold.scored], seed)
+        odds = attacker.log_odds(Z_fit[rows], codes_fit[rows], Z[fold.scored], seed)
+        return choice.signs[family] * odds
 
     def smaller(choice: _Choice, fold: _Fold, n_rows: int) -> FloatArray:
-        return _blend(refit(choice.chosen[family], fold, n_rows) for family in choice.members)
+        return _blend(refit(choice, family, fold, n_rows) for family in choice.members)
 
     trying = [(try_out, attacker, trial) for attacker in candidates for trial in trials]
     tried = iter(side_by_side(trying, counter.one_more))
@@ -249,15 +269,16 @@ def _attack_folds(
         [codes_fit[trial.held[number]] for trial in trials if number in trial.held]
         for number in range(len(folds))
     ]
-    choices = [_choice(of_fold, held) for of_fold, held in zip(scores, held_codes, strict=True)]
+    choices = [_choice(of_fold, held, doubt) for of_fold, held in zip(scores, held_codes, strict=True)]
     jobs: list[tuple[Any, ...]] = []
     for fold, choice, of_fold in zip(folds, choices, sizes, strict=True):
-        jobs += [(refit, choice.chosen[family], fold, len(fold.rows)) for family in choice.ranked]
+        jobs += [(refit, choice, family, fold, len(fold.rows)) for family in choice.ranked]
         jobs += [(smaller, choice, fold, size) for size in of_fold[-2::-1]]
     done = iter(side_by_side(jobs, counter.one_more))
     return [
         _Round(
             chosen={family: choice.chosen[family] for family in families},
+            signs=choice.signs,
             validation=choice.validation,
             n_rows={f: min(len(fold.rows), choice.chosen[f].most_rows or len(fold.rows)) for f in families},
             scores={family: next(done) for family in choice.ranked},
@@ -269,20 +290,49 @@ def _attack_folds(
     ]
 
 
-def _choice(trials: dict[Attacker, list[FloatArray]], codes: Sequence[Codes]) -> _Choice:
+def _choice(trials: dict[Attacker, list[FloatArray]], codes: Sequence[Codes], doubt: float) -> _Choice:
     """Choose the setting of each family, and the strongest attacker, by rows held out."""
     chosen: dict[str, Attacker] = {}
+    signs: dict[str, FloatArray] = {}
     validation: dict[str, float] = {}
+    guesses: dict[str, list[FloatArray]] = {}
     for attacker, scores in trials.items():
-        auc = _mean_auc(scores, codes)
-        if auc > validation.get(attacker.family, -1.0):
-            chosen[attacker.family], validation[attacker.family] = attacker, auc
+        family, sign = attacker.family, _signs(scores, codes, doubt)
+        meant: list[FloatArray] = [sign * part for part in scores]
+        auc = _mean_auc(meant, codes)
+        if auc > validation.get(family, -1.0):
+            chosen[family], signs[family], validation[family], guesses[family] = attacker, sign, auc, meant
     ranked = sorted(validation, key=lambda family: -validation[family])
     # A family near chance, or below it, would only dilute a blend.
     least = CHANCE_AUC + WORTH_BLENDING * (validation[ranked[0]] - CHANCE_AUC)
     worthy = [family for family in ranked if family == ranked[0] or validation[family] >= least]
-    members, blend_validation = _choose(worthy, {f: trials[chosen[f]] for f in worthy}, codes)
-    return _Choice(chosen, validation, ranked, members, blend_validation)
+    members, blend_validation = _choose(worthy, guesses, codes)
+    return _Choice(chosen, signs, validation, ranked, members, blend_validation)
+
+
+def _signs(scores: Sequence[FloatArray], codes: Sequence[Codes], doubt: float) -> FloatArray:
+    """Return -1 if guesses are `doubt` standard errors worse than chance, else 1; of many groups one each."""
+    columns = [None] if scores[0].ndim == 1 else [*range(scores[0].shape[1])]
+    signs = []
+    for group in columns:
+        judged = [
+            auc_influence(part, held) if group is None else _one_group(part, held, group)
+            for part, held in zip(scores, codes, strict=True)
+        ]
+        error = standard_error([influence for _, influence in judged])
+        wrong = np.mean([auc for auc, _ in judged]) + doubt * error < CHANCE_AUC
+        signs.append(-1.0 if wrong else 1.0)
+    return np.array(signs if scores[0].ndim > 1 else signs[0])
+
+
+def _doubt_on_own_rows(width: int) -> float:
+    """Return by how many standard errors a constraint may make attackers look wrong on the rows of its fit.
+
+    If a moment of all rows has no gap, that of a part has one gap and that of the rest the opposite one. Of p
+    such moments an attacker sees about the root of p standard errors. The means and second moments of k
+    scores are k + k (k + 1) / 2.
+    """
+    return float(np.sqrt(width * (width + 3) / 2))
 
 
 def _choose(
@@ -428,7 +478,7 @@ def _one_group(scores: FloatArray, codes: Codes, group: int) -> Judged:
 def _family_result(family: str, rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackerResult:
     return _summary(
         name=family,
-        setting=_most_often([outcome.chosen[family].setting for outcome, _ in rounds]),
+        setting=_most_often([outcome.setting(family) for outcome, _ in rounds]),
         n_rows=min(outcome.n_rows[family] for outcome, _ in rounds),
         validation=float(np.mean([outcome.validation[family] for outcome, _ in rounds])),
         scores=[outcome.scores[family] for outcome, _ in rounds],
@@ -438,9 +488,7 @@ def _family_result(family: str, rounds: Sequence[tuple[_Round, Codes]], level: f
 
 
 def _strongest(rounds: Sequence[tuple[_Round, Codes]], level: float) -> AttackerResult:
-    settings = [
-        "; ".join(outcome.chosen[family].setting for family in outcome.in_order) for outcome, _ in rounds
-    ]
+    settings = ["; ".join(outcome.setting(family) for family in outcome.in_order) for outcome, _ in rounds]
     return _summary(
         name=_most_often([outcome.name for outcome, _ in rounds]),
         setting=_most_often(settings),
