@@ -68,6 +68,20 @@ def test_the_verdict_names_the_group_that_is_read_best_of_more_than_two():
     assert "; for c, the group it reads best)" in report.headline
 
 
+def test_of_several_attributes_the_headline_begins_with_the_one_that_is_read_best():
+    X, city = people(900, 0, 3.0)
+    both = {"chance": np.arange(900) % 2, **city}
+    model = FairStreamingPCA(3, constraint="mean").fit(X, sensitive_features=both)
+    unseen, city = people(900, 1, 3.0)
+    report = audit(model, unseen, {"chance": np.arange(900) % 2, **city}, **QUICK)
+    assert [leak.attribute for leak in report.models[0].leaks] == ["chance", "city"]  # as they were given
+    assert report.headline.startswith(
+        "The embedding FairStreamingPCA hides city "
+    ) or report.headline.startswith("FairStreamingPCA hides city ")
+    assert "the group it reads best; of 2 attributes city is read best)." in report.headline
+    assert report.headline.index(" reads city at AUC ") < report.headline.index(" and chance at AUC ")
+
+
 def test_two_groups_have_one_auc():
     rng = np.random.default_rng(0)
     assert attack(rng.normal(size=(200, 2)), np.arange(200) % 2, families=["linear"]).by_group == {}

@@ -500,3 +500,15 @@ def test_of_candidates_that_are_not_read_the_one_that_keeps_most_wins(monkeypatc
     monkeypatch.setattr(Judge, "judged", unlucky)
     found, _ = tuned_against(monkeypatch, lambda candidate: {}, keep=0.3)
     assert (found.chosen.constraint, found.chosen.leak) == ("none", 0.49)
+
+
+def test_of_several_attributes_the_one_read_best_is_named():
+    X, group, _ = people(1_500)
+    other = np.random.default_rng(5).integers(0, 2, 1_500)
+    how = {"limit": 0.9, "searched": [{"constraint": "none"}], "dithers": (0.8,), "n_components": 3}
+    lines = []
+    both = {"chance": other, "sex": group}
+    found = tune(X, both, attack="standard", announce=lines.append, **how)
+    assert "quick attackers read sex best, at AUC 0." in lines[0]
+    assert f"the attackers read sex best, at AUC {found.chosen.leak:.3f}." in found.summary()[0]
+    assert f"all families: {found.chosen.in_words()}: AUC {found.chosen.leak:.3f} of sex" in lines

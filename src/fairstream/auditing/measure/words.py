@@ -91,7 +91,8 @@ def _beside_pca(
     model: ModelReport, control: ModelReport | None, others: Sequence[ModelReport]
 ) -> Iterator[str]:
     """Say how a model hides each attribute beside plain PCA, and which other models it clearly beats."""
-    for leak in model.leaks:
+    leaks = _best_read_first(model)
+    for leak in leaks:
         theirs = _attack_of(control, leak.attribute)
         if leak.attack is None or theirs is None:
             continue
@@ -104,6 +105,8 @@ def _beside_pca(
         if how == UNCLEAR:
             hides = f"does not hide {leak.attribute} clearly better"
         told = f"{_opening(model.name)} {hides} than plain PCA does"
+        if len(leaks) > 1 and leak is leaks[0]:
+            whom += f"; of {len(leaks)} attributes {leak.attribute} is read best"
         told += f" (AUC {ours.value:.3f} against {pca.value:.3f}{overlap}{whom})"
         beaten = [
             f"than {other.name} ({best_read(attack)[0].value:.3f})"
@@ -113,6 +116,11 @@ def _beside_pca(
             and compared(ours, best_read(attack)[0]) == BETTER
         ]
         yield f"{told}{''.join(f' and {other}' for other in beaten)}."
+
+
+def _best_read_first(model: ModelReport) -> list[LeakResult]:
+    """Return the leaks of a model, first that of the attribute which the attackers read best."""
+    return sorted(model.leaks, key=lambda leak: -best_read(leak.attack)[0].value if leak.attack else 0.0)
 
 
 def _opening(name: str) -> str:
@@ -156,7 +164,7 @@ def _of_pca(found: Verdict | None) -> str:
 
 
 def _leaks(model: ModelReport) -> str:
-    parts = [part for leak in model.leaks if (part := _leak(leak))]
+    parts = [part for leak in _best_read_first(model) if (part := _leak(leak))]
     if not parts:
         return ""
     name = _label(model.name)

@@ -22,10 +22,11 @@ class Candidate:
     `variance` is the share of X's variance that a linear map recovers from the embedding, so dither counts
     as loss; variance that a handful of rows carry counts less, because new rows do not have it. `leak` is the
     largest AUC of an attacker over the attributes, and over the groups of an attribute if there are more than
-    two; `best_read` names that group, if so; `leak_bound` is the largest upper bound, corrected for the
-    number of settings. For it, and for the choice, an AUC below 0.5 counts as 0.5. `leak_ahead` is a bound
-    for attackers who learn from all rows of the data, as a verdict has it; None unless all families of
-    attackers have tried the candidate. `target` is the AUC of the target, None without one.
+    two; `best_read` names that group, or of several attributes that one; `leak_bound` is the largest upper
+    bound, corrected for the number of settings. For it, and for the choice, an AUC below 0.5 counts as 0.5.
+    `leak_ahead` is a bound for attackers who learn from all rows of the data, as a verdict has it; None
+    unless all families of attackers have tried the candidate. `target` is the AUC of the target, None without
+    one.
     """
 
     n_components: int
@@ -122,9 +123,10 @@ class Tuned:
         """Return the choice and its verdict in plain sentences."""
         won = self.chosen
         kept = won.variance / self.plain_variance
+        whom = f"{won.best_read} best, " if won.best_read else "the groups "
         lines = [
             f"Chosen: {won.in_words()}. It keeps {kept:.0%} of plain PCA's variance; on the rows that judged "
-            f"{len(self.candidates)} candidates the attackers read the groups at AUC {won.leak:.3f}."
+            f"{len(self.candidates)} candidates the attackers read {whom}at AUC {won.leak:.3f}."
         ]
         if won.target is not None:
             lines.append(f"The target is predicted from it at AUC {won.target:.3f}.")

@@ -125,7 +125,7 @@ class Judge:
         read, ahead = [], []
         for attribute, result in attacks.items():
             for group, (auc, error) in readings(result).items():
-                read.append((auc, error, _group_of(attribute, group)))
+                read.append((auc, error, self._whose(attribute, group)))
             ahead += reach(result, confidence=self._confidence, most_rows=most_rows)
         bound = max(bound_above(auc, error, self._z) for auc, error, _ in read)
         leak, _, best_read = max(read)
@@ -208,7 +208,7 @@ class Judge:
                 found[group] = max(read_at, found.get(group, (0.0, 0.0)))
         best = max(found, key=lambda group: found[group][0])
         bound = max(bound_above(auc, variance**0.5, self._z) for auc, variance in found.values())
-        return found[best][0], bound, _group_of(attribute, str(labels[best]) if len(found) > 1 else "")
+        return found[best][0], bound, self._whose(attribute, str(labels[best]) if len(found) > 1 else "")
 
     def _embedded(self, subspace: FairSubspace, part: str, dither: float) -> NDArray[Any]:
         rows = self._division.parts[part].X
@@ -225,7 +225,8 @@ class Judge:
             scores = model.fit(Z_fit, fit.target, sample_weight=fit.weights).predict_proba(Z)[:, 1]
         return float(roc_auc_score(rows.target == fit.target.max(), scores, sample_weight=rows.weights))
 
-
-def _group_of(attribute: str, group: str) -> str:
-    """Name one of more than two groups; of two, reading one is reading the other."""
-    return f"{attribute}={group}" if group else ""
+    def _whose(self, attribute: str, group: str) -> str:
+        """Name one of several groups and attributes; of two groups, reading one is reading the other."""
+        if group:
+            return f"{attribute}={group}"
+        return attribute if len(self._division.attributes) > 1 else ""

@@ -322,7 +322,7 @@ class _Search:
             found = self._judge.attacked(subspace, candidate, self._wishes.strength)
             found = replace(found, leak=max(found.leak, candidate.leak))
             self._found[number] = found, subspace
-            self._wishes.say(f"all families: {found.in_words()}: AUC {found.leak:.3f}")
+            self._wishes.say(f"all families: {found.in_words()}: {_auc(found)}")
             attacked.add(number)
 
     def _withstand(self, subspaces: Sequence[FairSubspace]) -> None:
@@ -358,7 +358,7 @@ class _Search:
         began = time.monotonic()
         attacked = self._judge.attacked(subspace, candidate, self._wishes.strength)
         self._found[number] = attacked, subspace
-        told = f"all families: {attacked.in_words()}: AUC {attacked.leak:.3f}"
+        told = f"all families: {attacked.in_words()}: {_auc(attacked)}"
         if not self._met(attacked):
             more = " if they had all rows of the data" if self._bound(attacked) > attacked.leak_bound else ""
             told += f", with confidence at most {self._bound(attacked):.3f}{more}"
@@ -409,6 +409,11 @@ def _compare_with_floors(found: Sequence[Floors], limit: float, wishes: _Wishes)
     for floor in found:
         if floor.score is None:
             continue
+def _auc(candidate: Candidate) -> str:
+    """Return what all families read, and if there are several, of which group or attribute."""
+    return f"AUC {candidate.leak:.3f}{f' of {candidate.best_read}' if candidate.best_read else ''}"
+
+
         told = floor.score.value
         wishes.say(f"a good score for the target tells {floor.attribute} at AUC {told:.3f}")
         if limit < told:
