@@ -512,3 +512,19 @@ def test_of_several_attributes_the_one_read_best_is_named():
     assert "quick attackers read sex best, at AUC 0." in lines[0]
     assert f"the attackers read sex best, at AUC {found.chosen.leak:.3f}." in found.summary()[0]
     assert f"all families: {found.chosen.in_words()}: AUC {found.chosen.leak:.3f} of sex" in lines
+
+
+def test_a_guard_that_is_searched_again_with_the_chosen_dither_is_said_to_be_another():
+    X, group, _ = people(900)
+    how = {"keep": 0.1, "searched": [{"constraint": "none", "guard": 1.0}], "n_components": 2}
+    found = tune(X, {"sex": group}, attack="standard", dithers=(0.0, 0.5), **how).estimator
+    assert (found.dither, found.subspace_.parameters["guard_dither"]) == (0.5, 0.2)
+    with pytest.warns(FairstreamWarning, match=r"searched with dither=0\.2, this one .* with dither=0\.5"):
+        other = found.resolve()
+    assert not np.allclose(np.abs(other.components_), np.abs(found.components_), atol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FairstreamWarning)
+        same = found.resolve(dither=0.2)
+        found.resolve(guard=0.0)
+        other.resolve()
+    np.testing.assert_allclose(same.components_, found.components_, atol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from fairstream.data.namesakes import warn_of_namesakes
 from fairstream.data.schema import Schema
 from fairstream.data.small_groups import MIN_GROUP_SIZE, row_level_caution, warn_of_row_level
 from fairstream.data.tensors import TensorRows
+from fairstream.errors import FairstreamWarning
 from fairstream.estimators.learner import Learner
 from fairstream.estimators.solvers import (
     check_parameters,
@@ -164,6 +166,12 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         **changes
             Any field of `Choices`: `n_components`, `n_unfair`, `constraint`, `directions`, ...
 
+        Warns
+        -----
+        FairstreamWarning
+            If a guard of a tuned model is searched with another dither than in tuning: its components are
+            others then, even without changes, and the verdict of `tune` is not about them.
+
         Examples
         --------
         >>> from fairstream import FairStreamingPCA
@@ -178,6 +186,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         if wrong:
             raise ValueError(f"resolve cannot change {wrong}: it takes {', '.join(choice_names())}")
         other: Self = clone(self).set_params(**changes)
+        _warn_of_another_guard(self._subspace, other.settings())
         return other.adopt(self.learner_.copy(), solve=True)
 
     # Using ------------------------------------------------------------------------------------------
@@ -517,6 +526,19 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                     f"sensitive_columns names {name!r}, the rows come with the attributes {known}: open the "
                     "source with sensitive_features=sensitive_columns"
                 )
+
+
+def _warn_of_another_guard(tuned: Any, settings: Mapping[str, Any]) -> None:
+    """Warn if a guard of a tuned model is searched with another dither than in tuning."""
+    reckoned = getattr(tuned, "parameters", {}).get("guard_dither")
+    if reckoned is not None and settings["guard"] and settings["dither"] != reckoned:
+        warnings.warn(
+            f"the guard of this tuned model was searched with dither={reckoned:g}, this one is searched with "
+            f"dither={settings['dither']:g}: its components are others, and no verdict speaks of them; "
+            "keep subspace_ for the tuned model, or audit this one",
+            FairstreamWarning,
+            stacklevel=3,
+        )
 
 
 def _labels(groups: Groups | None) -> dict[str, tuple[Hashable, ...]]:

@@ -86,7 +86,8 @@ class FairSubspace(Storable):
         Names of the features, and how table columns became them.
     parameters : dict
         How it was obtained: n_components, n_unfair, constraint, directions, solver, min_group_size. If it
-        was tuned on rows, `held_back` is about the share of them whose groups are counted nowhere.
+        was tuned on rows, `held_back` is about the share of them whose groups are counted nowhere, and
+        `guard_dither` the dither that its guard reckoned with, if that is not the one that was chosen.
     withheld_groups : dict
         Attribute -> labels whose counts and means are withheld; they were compared like the others.
     row_marks : array of uint64, optional

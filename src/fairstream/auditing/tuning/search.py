@@ -113,6 +113,10 @@ def tune(
     -----
     FairstreamWarning
         If no candidate stays below the limit: the one that leaks least is returned. If a group has too few
+        Keep its model by `estimator.subspace_.save`. Guards reckon with a dither of 0.2 before one is chosen.
+        So if a guard is searched again with the one that was chosen, as by `estimator.resolve()`, by `clone`
+        and `fit`, or by loading what `estimator.save` wrote, other components come out, and no verdict
+        speaks of them.
         rows to be judged, or the limit is below what a good score for the target tells.
 
     Examples
@@ -164,6 +168,8 @@ def tune(
     )
 
 
+    if subspace.parameters["guard"] and subspace.parameters["dither"] != dither:
+        chosen["guard_dither"] = subspace.parameters["dither"]
 Found = list[tuple[Candidate, FairSubspace]]
 
 
