@@ -5,6 +5,7 @@ import datetime
 import json
 import os
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,15 @@ from support.file_damage import resealed, start_of
 from support.memory import peak_of
 
 import fairstream
-from fairstream import FairstreamFileError, FairStreamingPCA, FairSubspace, GroupMoments, load, solve
+from fairstream import (
+    FairstreamFileError,
+    FairStreamingPCA,
+    FairstreamWarning,
+    FairSubspace,
+    GroupMoments,
+    load,
+    solve,
+)
 from fairstream.data.schema import Schema
 from fairstream.files import format as persist
 from fairstream.linalg import top_eigenpairs
@@ -424,6 +433,18 @@ def test_onnx_of_whitened_and_guarded_models(tmp_path, choice):
         np.testing.assert_allclose(found, getattr(subspace, verb)(X), atol=1e-12)
     with pytest.raises(ValueError, match="verb='remove' is not one of 'embed', 'erase'"):
         subspace.to_onnx(tmp_path / "model.onnx", "remove")
+
+
+@pytest.mark.parametrize("verb", ["embed", "erase"])
+def test_onnx_of_a_model_with_dither_says_that_it_adds_none(tmp_path, verb):
+    pytest.importorskip("onnx")
+    plain = solve(collected(), 3, constraint="mean")
+    noisy = dataclasses.replace(plain, parameters={**plain.parameters, "dither": 0.3})
+    with pytest.warns(FairstreamWarning, match=r"meant to be used with dither=0\.3, which ONNX does not add"):
+        noisy.to_onnx(tmp_path / "model.onnx", verb)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain.to_onnx(tmp_path / "plain.onnx", verb)  # the control
 
 
 def test_a_missing_onnx_names_its_extra(tmp_path, monkeypatch):

@@ -507,6 +507,11 @@ class FairSubspace(Storable):
         verb : {"embed", "erase"}
             The input of the model is called "X", its output "embedding" (n, k) or "erased" (n, d). There is
             no dither in it. Needs the extra `onnx`.
+
+        Warns
+        -----
+        FairstreamWarning
+            If the model is meant to be used with dither.
         """
         self._warn_of_missing_dither("ONNX")
         if verb not in ("embed", "erase"):
