@@ -528,3 +528,16 @@ def test_a_guard_that_is_searched_again_with_the_chosen_dither_is_said_to_be_ano
         found.resolve(guard=0.0)
         other.resolve()
     np.testing.assert_allclose(same.components_, found.components_, atol=1e-9)
+
+
+def test_rows_that_confirm_a_second_search_are_said_to_be_worn_out():
+    X, group, _ = people(1_200, seed=77)
+    how = {"searched": [{"constraint": "mean"}], "dithers": (0.8,), "n_components": 2, "attack": "standard"}
+    first, second, third = (tune(X, {"sex": group}, limit=0.9, seed=seed, **how) for seed in (0, 1, 2))
+    assert [found.searches_before for found in (first, second, third)] == [0, 1, 2]
+    said = "have confirmed {} already"
+    assert not any("have confirmed" in line for line in first.summary())
+    assert any(said.format("an earlier search") in line for line in second.summary())
+    assert any(said.format("2 earlier searches") in line for line in third.summary())
+    other = people(1_200, seed=78)
+    assert tune(other[0], {"sex": other[1]}, limit=0.9, **how).searches_before == 0  # the control

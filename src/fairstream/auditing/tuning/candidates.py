@@ -75,6 +75,9 @@ class Tuned:
         What plain PCA keeps, with the largest number of components that was searched.
     plain_target : float or None
         The AUC of the target with these components, None without a target.
+    searches_before : int
+        Earlier searches of this process that the same rows kept aside have confirmed. If there are any, the
+        verdict is no clean confirmation.
     """
 
     estimator: FairStreamingPCA
@@ -83,6 +86,7 @@ class Tuned:
     attacks: Mapping[str, AttackResult]
     plain_variance: float
     plain_target: float | None = None
+    searches_before: int = 0
 
     @property
     def holds(self) -> bool:
@@ -134,7 +138,18 @@ class Tuned:
         return (*lines, *self._caveats())
 
     def _caveats(self) -> Iterator[str]:
-        """Say what a verdict does not: that the choice was none, or that the target is lost."""
+        """Say what a verdict does not: that rows are worn out, the choice was none, or the target is lost."""
+        if self.verdicts and self.searches_before:
+            many = (
+                "an earlier search"
+                if self.searches_before == 1
+                else f"{self.searches_before} earlier searches"
+            )
+            yield (
+                f"The rows kept aside have confirmed {many} already. Whoever searches until they agree has "
+                "chosen by them: this verdict is no clean confirmation. Audit the model on rows that no "
+                "search has had."
+            )
         limit = next((found.limit for found in self.verdicts.values()), None)
         if limit is not None and self.chosen.leak_bound > limit:
             yield (

@@ -18,6 +18,7 @@ from typing import Any
 from fairstream.auditing.measure.verdict import counted, verdict
 from fairstream.auditing.report import Floors
 from fairstream.auditing.tuning.candidates import Candidate, Tuned
+from fairstream.auditing.tuning.confirmations import searches_before
 from fairstream.auditing.tuning.division import Division, divided
 from fairstream.auditing.tuning.judge import Judge
 from fairstream.data.blocks import BlockSource
@@ -68,6 +69,10 @@ def tune(
 ) -> Tuned:
     """Choose how to hide sensitive attributes, for a limit on what leaks or a share of variance to keep.
 
+    Rows kept aside confirm the choice once. They are the same in every search of the same data, whatever its
+    seed and wishes: if you search again after you have seen the verdict, they have had a part in the choice,
+    and the next verdict is too kind. Audit the model on other rows then.
+
     Parameters
     ----------
     data : array, frame, source, path, GroupMoments or fitted FairStreamingPCA with a sample
@@ -108,15 +113,15 @@ def tune(
     Returns
     -------
     Tuned
+        Keep its model by `estimator.subspace_.save`. Guards reckon with a dither of 0.2 before one is chosen.
+        So if a guard is searched again with the one that was chosen, as by `estimator.resolve()`, by `clone`
+        and `fit`, or by loading what `estimator.save` wrote, other components come out, and no verdict
+        speaks of them.
 
     Warns
     -----
     FairstreamWarning
         If no candidate stays below the limit: the one that leaks least is returned. If a group has too few
-        Keep its model by `estimator.subspace_.save`. Guards reckon with a dither of 0.2 before one is chosen.
-        So if a guard is searched again with the one that was chosen, as by `estimator.resolve()`, by `clone`
-        and `fit`, or by loading what `estimator.save` wrote, other components come out, and no verdict
-        speaks of them.
         rows to be judged, or the limit is below what a good score for the target tells.
 
     Examples
@@ -152,6 +157,7 @@ def tune(
     candidates = [replace(candidate, chosen=number == winner) for number, (candidate, _) in enumerate(found)]
     subspace, dither = found[winner][1], found[winner][0].dither
     wishes.say("confirming the choice on rows kept aside")
+    before = searches_before(division.parts["confirm"])
     attacks = judge.attacks(subspace, dither, "confirm", attack)
     verdicts = {}
     if limit is not None:
@@ -162,14 +168,20 @@ def tune(
     chosen = {"dither": dither, "ids": ids}
     if division.held_back:
         chosen["held_back"] = division.held_back
+    if subspace.parameters["guard"] and subspace.parameters["dither"] != dither:
+        chosen["guard_dither"] = subspace.parameters["dither"]
     estimator = _fitted(division.moments, subspace, sample, chosen)
     return Tuned(
-        estimator, tuple(candidates), verdicts, attacks, wishes.plain_variance, plain_target=beside.target
+        estimator,
+        tuple(candidates),
+        verdicts,
+        attacks,
+        wishes.plain_variance,
+        plain_target=beside.target,
+        searches_before=before,
     )
 
 
-    if subspace.parameters["guard"] and subspace.parameters["dither"] != dither:
-        chosen["guard_dither"] = subspace.parameters["dither"]
 Found = list[tuple[Candidate, FairSubspace]]
 
 
@@ -397,6 +409,11 @@ def _told(candidate: Candidate) -> str:
     return f"quick attackers read {whom}at AUC {candidate.leak:.3f}{target}"
 
 
+def _auc(candidate: Candidate) -> str:
+    """Return what all families read, and if there are several, of which group or attribute."""
+    return f"AUC {candidate.leak:.3f}{f' of {candidate.best_read}' if candidate.best_read else ''}"
+
+
 def _tell_of_plain(plain: Candidate, wishes: _Wishes) -> None:
     wishes.say(f"plain PCA, {plain.n_components} components: {_told(plain)} (0.5 is a coin, 1 is certainty)")
     if wishes.limit is not None and plain.best_read:
@@ -415,11 +432,6 @@ def _compare_with_floors(found: Sequence[Floors], limit: float, wishes: _Wishes)
     for floor in found:
         if floor.score is None:
             continue
-def _auc(candidate: Candidate) -> str:
-    """Return what all families read, and if there are several, of which group or attribute."""
-    return f"AUC {candidate.leak:.3f}{f' of {candidate.best_read}' if candidate.best_read else ''}"
-
-
         told = floor.score.value
         wishes.say(f"a good score for the target tells {floor.attribute} at AUC {told:.3f}")
         if limit < told:
