@@ -48,7 +48,7 @@ report = audit(
 # %%
 # One line for each method; plain PCA is always among them.
 
-rows = [(one.name, one.explained_variance, one.leaks[0].attack.strongest.auc.value) for one in report.models]
+rows = [(one.name, one.recovered_variance, one.leaks[0].attack.strongest.auc.value) for one in report.models]
 for name, kept, auc in sorted(rows, key=lambda row: row[2]):
     print(f"{name:22} keeps {kept:.0%} of the variance, an attacker reads the group at AUC {auc:.2f}")
 

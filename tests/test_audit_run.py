@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from support import embedded
 
-from fairstream import FairStreamingPCA, GroupMoments, fair_components
+from fairstream import FairStreamingPCA, GroupMoments, fair_components, solve
 from fairstream.auditing import audit, run
 from fairstream.auditing.comparing import compared
 from fairstream.auditing.measure import task
@@ -23,6 +23,8 @@ from fairstream.auditing.measure.words import VERBS
 from fairstream.auditing.report import Estimate
 from fairstream.auditing.suppression import rare_combinations
 from fairstream.auditing.survey import survey
+from fairstream.auditing.tuning.division import divided
+from fairstream.auditing.tuning.judge import Judge
 from fairstream.data import open_source
 from fairstream.data.blocks import Block, take_rows
 from fairstream.data.groups import encode_groups
@@ -443,6 +445,28 @@ def test_noise_that_a_model_adds_counts_as_lost_variance(fair, monkeypatch):
     left = centred - (Z - Z.mean(axis=0)) @ solved
     recovered = 1 - np.sum(left**2) / np.sum(centred**2)
     assert report.explained_variance == pytest.approx(recovered, abs=0.02)
+
+
+def test_variance_kept_is_what_tune_says_of_the_same_model(monkeypatch):
+    """What a linear map recovers: features tell of each other, and what one row carries hardly counts."""
+    monkeypatch.setenv("FAIRSTREAM_DITHER_KEY", "a key of sixteen bytes or more")
+    X, sex = planted(3_000, seed=25)
+    rng = np.random.default_rng(1)
+    X = X @ (np.eye(X.shape[1]) + rng.normal(size=(X.shape[1], X.shape[1])))
+    X = np.column_stack([X, np.where(np.arange(3_000) == 10, 500.0, 0.0)])
+    judge = Judge(divided(X, sex, None, 5_000), confidence=0.95, seed=0)
+    for dither in (0.0, 0.3):
+        model = FairStreamingPCA(2, constraint="mean", dither=dither).fit(X, sensitive_features=sex)
+        report = audit(model, X, sex, **QUICK)
+        ours, pca = report.models
+        told = judge.recovered_variance(model.subspace_, dither)
+        assert ours.recovered_variance == pytest.approx(told, abs=0.01)
+        assert abs(ours.explained_variance - told) > 0.05  # the control
+        of_pca = judge.recovered_variance(solve(model.moments_, 2, constraint="none"), 0.0)
+        assert pca.recovered_variance == pytest.approx(of_pca, abs=0.01)
+        assert ours.recovered_variance_relative == ours.recovered_variance / pca.recovered_variance
+        cost = 1 - ours.recovered_variance_relative
+        assert f"the cost is {max(cost, 0):.0%} of the variance" in " ".join(report.summary())
 
 
 def test_a_report_says_how_to_make_it_again(tmp_path, fair):

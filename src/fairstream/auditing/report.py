@@ -381,14 +381,17 @@ class EmbeddingMap:
 class ModelReport:
     """Everything measured on one embedding. `role` is "model" or "control" (plain PCA of the same size).
 
-    `explained_variance` is the share of the audited rows' variance that the embedding keeps; noise that the
-    model adds (dither) counts as loss. `removed` says in words what was removed, `screened` names the
-    features that were left out before. `task` and `decisions` are None without a target; `decisions` also
-    if the target has more than two values. `seen_share` is the share of the audited rows that are equal
-    in all features to rows of the fit, None if the model has no record of them; `twin_share` is the share
-    that unseen rows would show, None if no two audited rows are equal or too few can be compared. `answer`
-    is the worst verdict over all attributes, None if no limit was stated. `digest` is that of the numbers
-    that define the embedding, not of a file.
+    `recovered_variance` is the share of the audited rows' variance that the best linear map recovers from
+    the embedding, as `tune` counts it: features tell of each other, noise that the model adds (dither) counts
+    as loss, and variance that a handful of rows carry counts less. `explained_variance` is the share that the
+    coordinates themselves have, less such noise, None if the embedding is not linear. The relative ones are
+    shares of plain PCA's with the same number of components. `removed` says in words what was removed,
+    `screened` names the features that were left out before. `task` and `decisions` are None without a target;
+    `decisions` also if the target has more than two values. `seen_share` is the share of the audited rows
+    that are equal in all features to rows of the fit, None if the model has no record of them; `twin_share`
+    is the share that unseen rows would show, None if no two audited rows are equal or too few can be
+    compared. `answer` is the worst verdict over all attributes, None if no limit was stated. `digest` is that
+    of the numbers that define the embedding, not of a file.
     """
 
     name: str
@@ -399,6 +402,8 @@ class ModelReport:
     leaks: tuple[LeakResult, ...]
     explained_variance: float | None
     explained_variance_relative: float | None
+    recovered_variance: float | None
+    recovered_variance_relative: float | None
     reconstruction_error: float | None
     by_group: tuple[GroupNumbers, ...]
     n_removed: int | None

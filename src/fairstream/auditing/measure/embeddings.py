@@ -23,12 +23,15 @@ FloatArray = NDArray[np.floating[Any]]
 class EmbeddingMoments:
     """The moments of every embedding, by name, and each group's sum of |x - mu|^2.
 
-    `recognised` counts, for models that keep marks, the rows that equal rows of the fit, and the rows of
-    which that can be told.
+    `with_features` are the covariances of the features and the coordinates of an embedding, d x k, and
+    `variances` those of the features. `recognised` counts, for models that keep marks, the rows that equal
+    rows of the fit, and the rows of which that can be told.
     """
 
     moments: dict[str, GroupMoments]
     squares: dict[tuple[str, Hashable], float]
+    with_features: dict[str, FloatArray]
+    variances: FloatArray
     recognised: dict[str, tuple[int, int]]
 
 
@@ -41,6 +44,8 @@ def embedding_moments(
     """Read the source and return the moments of every embedding, of the reported groups only."""
     embedded: dict[str, GroupMoments] = {}
     squares: dict[tuple[str, Hashable], float] = {}
+    products: dict[str, FloatArray] = {}
+    feature_squares, n_rows = np.zeros(len(mean)), 0
     recognised: dict[str, tuple[int, int]] = {}
     for block in source:
         if block.n_rows == 0:
@@ -52,6 +57,8 @@ def embedding_moments(
         }
         centred = X - mean
         distances = np.einsum("ij,ij->i", centred, centred)
+        feature_squares += np.einsum("ij,ij->j", centred, centred)
+        n_rows += block.n_rows
         for name, column in columns.items():
             known = column.codes >= 0
             sums = np.bincount(column.codes[known], distances[known], minlength=len(column.labels))
@@ -61,12 +68,16 @@ def embedding_moments(
             Z = subject.embed(X, block.ids)
             if subject.name not in embedded:
                 embedded[subject.name] = GroupMoments(Z.shape[1])
+                products[subject.name] = np.zeros((len(mean), Z.shape[1]))
             embedded[subject.name].update(Z, columns)
+            products[subject.name] += centred.T @ Z
             if subject.row_marks is not None:
                 hits, told = recognised.get(subject.name, (0, 0))
                 more_hits, more_told = subject.row_marks.recognised(X)
                 recognised[subject.name] = hits + more_hits, told + more_told
-    return EmbeddingMoments(embedded, squares, recognised)
+    n_rows = max(n_rows, 1)
+    with_features: dict[str, FloatArray] = {name: product / n_rows for name, product in products.items()}
+    return EmbeddingMoments(embedded, squares, with_features, feature_squares / n_rows, recognised)
 
 
 @dataclass(frozen=True)

@@ -86,8 +86,8 @@ def model_report(
     """
     found, names = setting.survey, setting.feature_names(subject)
     rows = attacked.embedded(subject, setting)
-    kept = KeptVariance(found.moments, setting.embedded, setting.kept)
-    kept_share, control_share = kept.explained(subject), kept.explained(control)
+    kept = KeptVariance(found.moments, setting.embedded, setting.kept, setting.trust)
+    explained, recovered = ((of(subject), of(control)) for of in (kept.explained, kept.recovered))
     Z = subject.embed_block(found.sample)
     maps = [views.embedding_map(Z, name, setting.codes[name], setting.names(name)) for name in setting.kept]
     leaks = tuple(
@@ -105,10 +105,10 @@ def model_report(
         kind=subject.kind,
         n_components=Z.shape[1],
         n_removed=subject.n_removed,
-        explained_variance=kept_share,
-        explained_variance_relative=None
-        if not (kept_share and control_share)
-        else kept_share / control_share,
+        explained_variance=explained[0],
+        explained_variance_relative=_share(*explained),
+        recovered_variance=recovered[0],
+        recovered_variance_relative=_share(*recovered),
         reconstruction_error=kept.reconstruction_error(subject),
         leaks=leaks,
         by_group=kept.by_group(subject),
@@ -139,6 +139,10 @@ def model_report(
             [leak.verdict for leak in leaks], all_audited=len(setting.kept) == len(setting.group_numbers)
         ),
     )
+
+
+def _share(ours: float | None, control: float | None) -> float | None:
+    return ours / control if ours and control else None
 
 
 def raw_report(

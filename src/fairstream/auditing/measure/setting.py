@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from numpy.typing import NDArray
 from fairstream.auditing.measure.embeddings import EmbeddingMoments
 from fairstream.auditing.measure.words import listed
 from fairstream.auditing.report import AttributeSummary, DataSummary, Estimate
+from fairstream.auditing.rows import dense
 from fairstream.auditing.subjects import Subject
 from fairstream.auditing.survey import Survey
 from fairstream.data.blocks import Block
+from fairstream.subspace.guard import trust_in
 
+TRUST_ROWS = 8_000  # of the sample: they tell which columns' variance a handful of rows carries
 SEEN_SHARE = 0.05  # of the audited rows, beyond their twins: fewer rows of the fit change no number much
 
 
@@ -41,6 +45,14 @@ class Setting:
     n_left_out: int
     train_is_audited: bool
     target_name: str | None = None
+
+    @cached_property
+    def trust(self) -> NDArray[np.floating[Any]]:
+        """How far the variance of each feature can be trusted: new rows lack what a few rows carry."""
+        sample = self.survey.sample.take(spread_rows(self.survey.sample.n_rows, TRUST_ROWS))
+        moments = self.survey.moments
+        centred = np.asarray(dense(sample.X), dtype=float) - moments.mean()
+        return trust_in(centred, np.ones(len(centred)), self.embedded.variances, moments.n_rows)
 
     @property
     def left_out_below(self) -> int:

@@ -1,4 +1,4 @@
-"""What an embedding keeps: explained variance and reconstruction error, from exact moments."""
+"""What an embedding keeps: recovered and explained variance and reconstruction error, from exact moments."""
 
 from __future__ import annotations
 
@@ -20,11 +20,30 @@ FloatArray = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class KeptVariance:
-    """The moments of the audited rows and of their embeddings, side by side. No rows are needed here."""
+    """The moments of the audited rows and of their embeddings, side by side. No rows are needed here.
+
+    `trust` says of each feature how far its variance can be trusted, as in `fairstream.subspace.guard`.
+    """
 
     whole: GroupMoments
     embedded: EmbeddingMoments
     groups: Mapping[str, tuple[Hashable, ...]]
+    trust: FloatArray
+
+    def recovered(self, subject: Subject) -> float | None:
+        """Return the share of the variance that a linear map recovers from it, as `tune` counts it.
+
+        With C the covariance of the coordinates, B that of features and coordinates, A that of the features
+        and T the trust in each: tr(T B C^-1 B') / tr(T A). Noise that the embedding adds is in C, and counts
+        as loss.
+        """
+        B, variances = self.embedded.with_features[subject.name], self.embedded.variances
+        trusted = float(self.trust @ variances)
+        if not trusted > 0:
+            return None
+        C = self.embedded.moments[subject.name].covariance().to_dense()
+        recovered = np.einsum("ij,ij->i", B, lapack(np.linalg.lstsq, C, B.T, rcond=None)[0].T)
+        return float(self.trust @ recovered) / trusted
 
     def explained(self, subject: Subject) -> float | None:
         """Return tr(V'AV) / tr(A), None for an embedding that is not linear.

@@ -24,6 +24,10 @@ GLOSSARY = {
         "it."
     ),
     "embedding": "The few numbers that a model makes of each row, and that are handed on instead of the row.",
+    "explained variance": (
+        "The share of all differences between rows that the coordinates of the embedding have themselves. "
+        "More can be worked out from them, because features tell of each other: see variance kept."
+    ),
     "false positive rate": "The share of the truly negative rows of a group that are selected.",
     "four fifths": (
         "A rule of thumb of US employment law: a group that is selected at less than four fifths (0.8) of "
@@ -67,7 +71,8 @@ GLOSSARY = {
     ),
     "true positive rate": "The share of the truly positive rows of a group that are selected.",
     "variance kept": (
-        "The share of all differences between rows that the embedding still shows (explained variance)."
+        "The share of all differences between rows that weighted sums can work out from the embedding. "
+        "Differences that only a handful of rows show count less."
     ),
     "verdict": (
         "“Holds” if, with the stated confidence, the AUC is at most the limit; “does not hold” if it is "

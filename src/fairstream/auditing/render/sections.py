@@ -278,9 +278,9 @@ def _frontier(report: Report, looks: Looks) -> Iterator[Part]:
     parts = []
     for raw in report.raw:
         spots = [
-            Spot(look, model.explained_variance, attack.strongest.auc)
+            Spot(look, model.recovered_variance, attack.strongest.auc)
             for model, look in looks
-            if model.explained_variance is not None
+            if model.recovered_variance is not None
             and (attack := summary.attack_of(model, raw.attribute)) is not None
         ]
         if len(spots) > 1:

@@ -83,20 +83,20 @@ def findings(report: Report, model: ModelReport) -> list[str]:
 
 def costs(model: ModelReport) -> Iterable[str]:
     """Say how much of the variance that plain PCA keeps was given up, if that is known."""
-    if model.role == "model" and model.explained_variance_relative is not None:
-        lost = max(1 - model.explained_variance_relative, 0.0)
+    if model.role == "model" and model.recovered_variance_relative is not None:
+        lost = max(1 - model.recovered_variance_relative, 0.0)
         yield (
             f"the cost is {lost:.0%} of the variance that plain PCA keeps with the same {model.n_components} "
-            f"components ({model.explained_variance or 0.0:.1%} of all variance is kept)."
+            f"components ({model.recovered_variance or 0.0:.1%} of all variance is kept)."
         )
 
 
 def costs_of_many(models: Iterable[tuple[str, ModelReport]]) -> str:
     """Say in one sentence what many models cost."""
     told = [
-        f"{called} {max(1 - model.explained_variance_relative, 0.0):.0%}"
+        f"{called} {max(1 - model.recovered_variance_relative, 0.0):.0%}"
         for called, model in models
-        if model.role == "model" and model.explained_variance_relative is not None
+        if model.role == "model" and model.recovered_variance_relative is not None
     ]
     said = "The cost, as a share of the variance that plain PCA keeps with as many components: "
     return f"{said}{', '.join(told)}."

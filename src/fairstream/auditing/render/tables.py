@@ -62,7 +62,7 @@ def overview_table(report: Report, looks: Sequence[tuple[ModelReport, Series]]) 
     for model, look in sorted(looks, key=lambda pair: pair[0].role == "control"):
         leaks = [_leak_cell(model, attribute) for attribute in attributes]
         task = [_task_cell(model.task)] * has_task
-        rows.append((_model_cell(model, look), *leaks, Cell(share(model.explained_variance)), *task))
+        rows.append((_model_cell(model, look), *leaks, Cell(share(model.recovered_variance)), *task))
     attacks = [raw_attack(report, attribute) for attribute in attributes]
     raw = [_estimate(None if attack is None else attack.strongest.auc) for attack in attacks]
     rows.append(
@@ -208,7 +208,7 @@ def gap_table(report: Report) -> Table:
 def choice_table(report: Report) -> Table:
     """Return one row per number of directions that could have been removed."""
     header = (
-        "directions", "m", "removed", "variance kept", "mean gap", "second-moment gap", "of plain PCA's",
+        "directions", "m", "removed", "explained variance", "mean gap", "second-moment gap", "of plain PCA's",
     )  # fmt: skip
     names = {"none": "plain PCA", "mean": "mean only"}
     rows = [
@@ -305,7 +305,7 @@ def size_table(report: Report) -> Table:
 
 def group_table(report: Report) -> Table:
     """Return what each model keeps of each group."""
-    header = ("embedding", "group", "variance kept", "reconstruction error")
+    header = ("embedding", "group", "explained variance", "reconstruction error")
     rows = [
         (
             model.name, Cell(line.group, shown(line.attribute, 40)),
