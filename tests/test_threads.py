@@ -302,3 +302,24 @@ def test_every_decomposition_goes_through_the_one_entry_point():
         if call.search(line)
     ]
     assert found == []
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells where threads may work")
+def test_helpers_work_elsewhere_than_the_caller_who_may_then_work_anywhere(two_threads):
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+
+    def places(part):
+        return os.sched_getaffinity(0)
+
+    with linalg.small_lapack():
+        for _ in range(2):  # the first starts the helpers
+            caller, helper = linalg.in_threads(places, linalg.shares(2, work=2))
+    assert caller
+    assert helper
+    assert not caller & helper
+    assert os.sched_getaffinity(0) == allowed
+    with pytest.raises(ZeroDivisionError), linalg.small_lapack():
+        linalg.in_threads(lambda part: 1 // (part.stop - 1), linalg.shares(2, work=2))
+    assert os.sched_getaffinity(0) == allowed

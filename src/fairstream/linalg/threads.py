@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
@@ -17,6 +17,7 @@ import threadpoolctl
 
 from fairstream.linalg.arrays import FloatArray
 from fairstream.linalg.gemm import add_gemm, flat_product, tall_product
+from fairstream.linalg.processors import Helpers
 
 Answer = TypeVar("Answer")
 
@@ -24,6 +25,7 @@ LARGE = 1_500  # rows and columns from which on the threads of BLAS help LAPACK,
 _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
 _controller: threadpoolctl.ThreadpoolController | None = None
 _pool: ThreadPoolExecutor | None = None
+_helpers = Helpers()
 
 
 class _OneThread(threading.local):
@@ -154,9 +156,12 @@ def in_threads(work: Callable[[slice], Answer], parts: list[slice]) -> list[Answ
     """
     if len(parts) == 1:
         return [work(parts[0])]
-    others = [_submitted(partial(work, part)) for part in parts[1:]]
-    with _finished(others), _accompanied():
-        first = work(parts[0])
+    # Only while BLAS starts no threads, which would be kept where the caller is.
+    apart = _helpers.apart(len(parts)) if _one_thread.depth and _pool is not None else nullcontext()
+    with apart:
+        others = [_submitted(partial(work, part)) for part in parts[1:]]
+        with _finished(others), _accompanied():
+            first = work(parts[0])
     return [first, *(other.result() for other in others)]
 
 
@@ -176,6 +181,7 @@ def _submitted(work: Callable[[], Answer]) -> Future[Answer]:
 
 def _become_helper() -> None:
     _one_thread.accompanied = _one_thread.helps = True  # helpers must not wait for helpers
+    _helpers.join()
 
 
 @contextmanager
@@ -192,8 +198,8 @@ def _finished(others: list[Future[Answer]]) -> Iterator[None]:
 
 
 def _start_anew() -> None:
-    global _pool
-    _pool = None
+    global _pool, _helpers
+    _pool, _helpers = None, Helpers()
     _one_thread.forget()
 
 
