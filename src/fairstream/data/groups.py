@@ -19,6 +19,7 @@ MANY_GROUPS = 50  # more are rarely meant
 MOST_FRACTIONS = 10  # numbers that are not whole: more are measured, not counted
 WAY_OUT = "bin a continuous attribute into groups first, with quantile_groups(values, 4)"
 UNKNOWN = -1
+_FEW = 8  # groups up to which a pass for each is quicker than a place for each row
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +192,12 @@ class GroupIndex:
     def members(self, columns: Groups, n_rows: int) -> NDArray[np.bool_]:
         """Return which row counts for which slot (slots x rows)."""
         member = np.zeros((self.n_slots, n_rows), dtype=bool)
-        for slots in self.codes(columns).values():
-            member[slots, np.arange(n_rows)] = True
+        for name, slots in self.codes(columns).items():
+            if len(columns[name].labels) > _FEW:
+                member[slots, np.arange(n_rows)] = True
+                continue
+            for slot in self.slots.get(name, {}).values():
+                np.equal(slots, slot, out=member[slot])
         member[0] = True
         return member
 
@@ -279,23 +284,25 @@ def check_groups(name: str, column: GroupColumn) -> GroupColumn:
     ValueError: sensitive_features['age'] holds 20.5 and 29 more numbers that are not whole: ...
     """
     fractions = [one for one in column.labels if isinstance(one, float) and not one.is_integer()]
-    n_groups, n_rows = len(column.labels), int((column.codes != UNKNOWN).sum())
+    n_groups = len(column.labels)
     if len(fractions) > MOST_FRACTIONS:
         raise ValueError(
             f"sensitive_features[{name!r}] holds {fractions[0]} and {len(fractions) - 1} more numbers that "
             f"are not whole: {WAY_OUT}"
         )
-    if n_groups > MANY_GROUPS and 2 * n_groups > n_rows:
+    if n_groups <= MANY_GROUPS:
+        return column
+    n_rows = int((column.codes != UNKNOWN).sum())
+    if 2 * n_groups > n_rows:
         raise ValueError(
             f"sensitive_features[{name!r}] has {n_groups:,} different labels in {n_rows:,} rows: {WAY_OUT}"
         )
-    if n_groups > MANY_GROUPS:
-        warnings.warn(
-            f"sensitive_features[{name!r}] has more than {MANY_GROUPS} different labels, each of which is a "
-            f"group to compare: {WAY_OUT}",
-            FairstreamWarning,
-            stacklevel=3,
-        )
+    warnings.warn(
+        f"sensitive_features[{name!r}] has more than {MANY_GROUPS} different labels, each of which is a "
+        f"group to compare: {WAY_OUT}",
+        FairstreamWarning,
+        stacklevel=3,
+    )
     return column
 
 
@@ -407,6 +414,8 @@ def _encode_column(name: str, values: NDArray[Any]) -> GroupColumn:
         return GroupColumn(codes, column.labels)
     if values.dtype.kind == "O":
         codes, labels = _factorise_objects(name, values)
+    elif values.dtype.kind in "biu" and _lie_close(values):
+        codes, labels = _factorise_by_counting(values)
     else:
         unique, inverse = np.unique(values, return_inverse=True)
         codes, labels = inverse.astype(np.intp, copy=False).ravel(), [value.item() for value in unique]
@@ -421,9 +430,30 @@ def _encode_column(name: str, values: NDArray[Any]) -> GroupColumn:
             f"sensitive_features[{name!r}] has {len(known):,} different labels, at most {MAX_GROUPS:,} are "
             f"allowed: {WAY_OUT}"
         )
+    if known == labels:
+        return GroupColumn(codes, tuple(known))
     position = {label: index for index, label in enumerate(known)}
     recode = np.array([UNKNOWN if _is_unknown(label) else position[label] for label in labels], dtype=np.intp)
-    return GroupColumn(recode[codes] if len(labels) else codes, tuple(known))
+    return GroupColumn(recode[codes], tuple(known))
+
+
+def _lie_close(values: NDArray[Any]) -> bool:
+    """Whether whole numbers or booleans span so few values that these can be counted one by one."""
+    return bool(len(values) and int(values.max()) - int(values.min()) < max(len(values), MAX_GROUPS))
+
+
+def _factorise_by_counting(values: NDArray[Any]) -> tuple[NDArray[np.intp], list[Any]]:
+    """Return what `np.unique` finds by sorting, of whole numbers or booleans that lie close together."""
+    least = int(values.min())
+    if values.dtype.itemsize < np.dtype(np.intp).itemsize:
+        values_above = np.subtract(values, least, dtype=np.intp)
+    else:
+        values_above = (values - values.dtype.type(least)).astype(np.intp, copy=False)
+    occurring = np.bincount(values_above) > 0
+    labels = [values.dtype.type(least + above).item() for above in np.flatnonzero(occurring).tolist()]
+    if occurring.all():
+        return values_above, labels
+    return (np.cumsum(occurring) - 1)[values_above], labels
 
 
 def _factorise_objects(name: str, values: NDArray[np.object_]) -> tuple[NDArray[np.intp], list[Any]]:

@@ -2,8 +2,8 @@
 
 A mark is 64 bits: 16 of a hash of a few columns of the row, 16 of a hash of some more, and 32 of a hash of
 all columns. The smallest marks are kept, so which ones depends on the rows alone, however they were cut,
-ordered or merged. A row is hashed further only if its first bits are small enough, which is cheap. No row
-can be computed from its mark; whoever has a whole row can tell whether it is one of the marked ones.
+ordered or merged. A row is hashed further only if its first bits are among the smallest, which is cheap. No
+row can be computed from its mark; whoever has a whole row can tell whether it is one of the marked ones.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from fairstream.data.blocks import Matrix
 from fairstream.data.fingerprints import Words, row_fingerprints, scrambled
 from fairstream.files.format import checked
-from fairstream.linalg import in_threads, shares
 
 MOST_MARKS = 256
 COLUMNS = (4, 16)  # that the first bits depend on, and the first and second
 _KEY = 0x4D41524B
-_COST = 64  # what the first bits of a row take, in numbers read
+_AT_FIRST = 4  # times as many rows as marks
 _LARGEST = np.uint64(np.iinfo(np.uint64).max)
 _Rows = NDArray[np.intp]
 
@@ -79,49 +78,62 @@ def _smallest(*marks: Words) -> Words:
 
 def _marks(X: Matrix, bound: np.uint64, most: int) -> Words:
     """Return the marks of all rows that may be up to the bound and among the `most` smallest."""
-    rows, bits = np.arange(X.shape[0]), np.zeros(X.shape[0], dtype=np.uint64)
-    for level, n_columns in enumerate(COLUMNS):
-        bits = (bits << np.uint64(16)) | _first_bits(X, rows, level, n_columns)
-        largest = bound >> np.uint64(48 - 16 * level)
-        if len(bits) > most and bound == _LARGEST:
-            short = bits.astype((np.uint16, np.uint32)[level])  # in order several times as quickly
-            short.sort(kind="stable")
-            last = np.append(np.flatnonzero(short[1:] != short[:-1]), len(short) - 1)
-            largest = min(largest, np.uint64(short[last[:most][-1]]))  # equal rows have one mark between them
-        stays = np.flatnonzero(bits <= largest)
-        rows, bits = rows[stays], bits[stays]
-        if not len(rows):
-            return bits
-    whole = scrambled(row_fingerprints(X[rows], _KEY)) >> np.uint64(32)
-    return (bits << np.uint64(32)) | whole
+    bits = _first_bits(X, None, 0)
+    counts = np.bincount(bits, minlength=1)[: int(bound >> np.uint64(48)) + 1]
+    # Rows with other bits have other marks; equal rows have one between them. So the fewest rows with the
+    # smallest bits are tried, and more of them as long as they have too few marks.
+    up_to, distinct = np.cumsum(counts), np.cumsum(counts > 0)
+    n_rows, enough = up_to[-1], np.searchsorted(distinct, most)
+    wanted = n_rows if n_rows <= most else _AT_FIRST * most
+    while True:
+        largest = min(np.searchsorted(up_to, min(wanted, n_rows)), enough)
+        rows = np.flatnonzero(bits <= largest)
+        marks = _deeper(X, rows, bits[rows].astype(np.uint64), bound, most)
+        if largest == enough or len(rows) == n_rows or len(np.unique(marks)) >= most:
+            return marks
+        wanted = 4 * len(rows)
 
 
-def _first_bits(X: Matrix, rows: _Rows, level: int, n_columns: int) -> Words:
-    """Return 16 bits for every row, from a few columns.
+def _deeper(X: Matrix, rows: _Rows, bits: Words, bound: np.uint64, most: int) -> Words:
+    """Return the marks of those of some rows that may be up to the bound and among the `most` smallest."""
+    if not len(rows):
+        return bits
+    bits = (bits << np.uint64(16)) | _first_bits(X, rows, 1)
+    largest = bound >> np.uint64(32)
+    if len(rows) > most:
+        distinct = np.unique(bits)
+        largest = min(largest, distinct[:most][-1])
+    stays = np.flatnonzero(bits <= largest)
+    whole = scrambled(row_fingerprints(X[rows[stays]], _KEY)) >> np.uint64(32)
+    return (bits[stays] << np.uint64(32)) | whole
+
+
+def _first_bits(X: Matrix, rows: _Rows | None, level: int) -> NDArray[np.uint16]:
+    """Return 16 bits for every row, or for some, from a few columns.
 
     Complemented, so that rows of zeros, which a sparse table has many of, come last and are rarely hashed
     as a whole.
     """
-    columns, factors = _hashed(X.shape[1], level, n_columns)
-    all_rows = len(rows) == X.shape[0]
+    columns, factors = _hashed(X.shape[1], level)
     if sp.issparse(X):
-        X, all_rows = (X if all_rows else X[rows])[:, columns].toarray(), True
-        columns = np.arange(len(columns))
-
-    def bits(part: slice) -> Words:
-        values = np.asarray(X[part, columns] if all_rows else X[rows[part, None], columns])
-        # Unlike `row_fingerprints`, one product a number: these bits only choose rows.
-        hashes = np.add(values, 0.0, dtype=np.float64).view(np.uint64) @ factors
-        hashes ^= hashes >> np.uint64(32)
-        hashes *= factors[0]
-        return ~hashes >> np.uint64(48)
-
-    return np.concatenate(in_threads(bits, shares(len(rows), _COST * len(rows))))
+        values = (X if rows is None else X[rows])[:, columns].toarray().astype(np.float64)
+    elif rows is None:
+        values = np.empty((X.shape[0], len(columns)))
+        for place, column in enumerate(columns.tolist()):  # quicker than to choose all of them at once
+            values[:, place] = np.asarray(X)[:, column]
+    else:
+        values = np.asarray(X)[rows[:, None], columns].astype(np.float64)
+    values += 0.0  # -0 is 0
+    # Unlike `row_fingerprints`, one product a number: these bits only choose rows.
+    hashes = values.view(np.uint64) @ factors
+    hashes ^= hashes >> np.uint64(32)
+    hashes *= factors[0]
+    return (~hashes >> np.uint64(48)).astype(np.uint16)
 
 
 @cache
-def _hashed(n_features: int, level: int, n_columns: int) -> tuple[NDArray[np.intp], Words]:
+def _hashed(n_features: int, level: int) -> tuple[NDArray[np.intp], Words]:
     """Return the columns of a level and their factors: the same for every block of that width."""
     rng = np.random.default_rng([_KEY, level])
-    columns = np.sort(rng.permutation(n_features)[:n_columns]).astype(np.intp)
+    columns = np.sort(rng.permutation(n_features)[: COLUMNS[level]]).astype(np.intp)
     return columns, rng.integers(0, 2**64, len(columns), dtype=np.uint64) | np.uint64(1)
