@@ -140,6 +140,7 @@ def test_tune_writes_a_model_and_exits_by_its_verdict(people):
     answer = json.loads(done.stdout)
     assert answer["verdicts"] == {"sex": "holds"}
     assert answer["leak"] < 0.75
+    assert answer["best_read"] is None  # one attribute of two groups: there is nobody to name
     assert "keeps" in done.stderr
     header, *lines = (people / "tried.csv").read_text().splitlines()
     assert header.startswith("n_components,constraint")

@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from fairstream import FairstreamWarning, GroupMoments, open_source, solve
 from fairstream.auditing.measure.verdict import verdict
+from fairstream.auditing.report import Estimate, Floors
 from fairstream.auditing.tuning import tune
 from fairstream.auditing.tuning.division import divided, row_places
 from fairstream.auditing.tuning.judge import Judge
@@ -147,6 +148,26 @@ def test_a_limit_below_what_the_target_tells_is_warned_of():
         FairstreamWarning, match=r"limit=0\.6 is below what a good score .* tells of 'sex', AUC 0"
     ):
         tune(X, {"sex": group}, y, limit=0.6, **how)
+
+
+def test_a_target_that_is_not_told_of_is_warned_of():
+    X, group, y = people(900)
+    how = {"keep": 0.3, "searched": [{"constraint": "mean"}], "dithers": (0.3,), "attack": "standard"}
+    with pytest.warns(FairstreamWarning, match="the target has 3 values: .* so nothing is said of it"):
+        found = tune(X, {"sex": group}, y + (X[:, 3] > 2), n_components=2, **how)
+    assert found.chosen.target is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FairstreamWarning)
+        tune(X, {"sex": group}, y, n_components=2, **how)  # the control
+        tune(X, {"sex": group}, n_components=2, **how)
+
+
+def test_a_score_for_the_target_below_guessing_is_told_as_luck(monkeypatch):
+    X, group, y = people(900)
+    below = Floors("sex", 0.5, None, Estimate(0.32, 0.1, 0.54), None, 100, 0)
+    monkeypatch.setattr(Judge, "floors", lambda judge, plain: (below,))
+    lines = announced(X, {"sex": group}, y, limit=0.8, searched=[{"constraint": "mean"}], dithers=(0.8,))
+    assert lines[1] == "a good score for the target tells sex at AUC 0.320, no better than by guessing"
 
 
 def test_groups_too_small_to_be_judged_are_warned_of_and_left_out():

@@ -134,7 +134,8 @@ def tune(
     for line in () if as_json else tuned.summary():
         say(line, err=True)
     verdicts = {name: found.answer for name, found in tuned.verdicts.items()}
-    answer({"model": str(output), **asdict(tuned.chosen), "verdicts": verdicts}, as_json)
+    chosen = {name: None if value == "" else value for name, value in asdict(tuned.chosen).items()}
+    answer({"model": str(output), **chosen, "verdicts": verdicts}, as_json)
     worst = [code for found, code in VERDICT_CODES.items() if found in verdicts.values()]
     if worst:
         click.get_current_context().exit(worst[0])

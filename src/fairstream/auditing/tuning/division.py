@@ -58,16 +58,25 @@ class Division:
         """The sensitive attributes."""
         return tuple(self.moments.groups)
 
-    def check_target(self) -> None:
-        """Refuse rows whose target cannot be predicted: there is none, or it has not two classes."""
+    def check_target(self, *, needed: bool) -> None:
+        """Refuse rows whose target cannot be predicted, or warn: there is none, or it has not two classes."""
         found = [rows.target for rows in self.parts.values() if rows.target is not None]
+        if not found and not needed:
+            return
         if not found:
             raise ValueError(
                 "maximise='target' needs the target of the rows, these have none: pass y, or collect the "
                 "moments with sample=30000 from a source with a target"
             )
         n_classes = len(np.unique(np.concatenate(found)))
-        if n_classes != 2:
+        if n_classes != 2 and not needed:
+            warnings.warn(
+                f"the target has {n_classes:,} values: how well it is predicted is told of two classes only, "
+                "so nothing is said of it; name another, or join some",
+                FairstreamWarning,
+                stacklevel=3,
+            )
+        elif n_classes != 2:
             raise ValueError(
                 f"maximise='target' needs a target of two classes, this one has {n_classes:,} values: name "
                 "another, or join some"

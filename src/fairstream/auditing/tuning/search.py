@@ -133,8 +133,7 @@ def tune(
     sizes = sorted({n_components} if isinstance(n_components, int) else set(n_components), reverse=True)
     division = divided(data, sensitive_features, y, sample, ids)
     division.check_groups()
-    if maximise == "target":
-        division.check_target()
+    division.check_target(needed=maximise == "target")
     settings = [{"n_components": size, **asked} for size in sizes for asked in searched]
     compared = max(len(settings), 1)
     judge = Judge(division, confidence=confidence, compared=compared, seed=seed, ids=bool(ids))
@@ -433,7 +432,8 @@ def _compare_with_floors(found: Sequence[Floors], limit: float, wishes: _Wishes)
         if floor.score is None:
             continue
         told = floor.score.value
-        wishes.say(f"a good score for the target tells {floor.attribute} at AUC {told:.3f}")
+        luck = ", no better than by guessing" if told < counted(told) else ""
+        wishes.say(f"a good score for the target tells {floor.attribute} at AUC {told:.3f}{luck}")
         if limit < told:
             warnings.warn(
                 f"limit={limit:g} is below what a good score for the target tells of {floor.attribute!r}, "
