@@ -16,6 +16,7 @@ from fairstream.linalg import (
 from fairstream.linalg.bases import orthonormalise_settled
 from fairstream.linalg.products import centred_rows
 from fairstream.linalg.symmetric import SymmetricOperator, plus_rank_one
+from fairstream.linalg.threads import row_squares, sum_of_squares
 
 
 def test_orthonormalise_drops_what_earlier_columns_span(rng):
@@ -186,6 +187,15 @@ def test_columns_without_entries_give_the_same_products_whether_or_not_they_are_
         np.testing.assert_allclose(rows.combine(T), T @ dense, atol=1e-12)
         np.testing.assert_allclose(rows.row_squares(), (dense**2).sum(axis=1), atol=1e-12)
         np.testing.assert_allclose(rows.scatter(np.arange(40)), dense.T @ dense, atol=1e-11)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (7, 5), (700, 300), (3, 200_000)])
+@pytest.mark.parametrize("order", "CF")
+def test_squares_are_summed_however_the_rows_lie(rng, shape, order):
+    R = np.asarray(rng.normal(size=shape), order=order)
+    assert sum_of_squares(R) == pytest.approx((R**2).sum(), rel=1e-12)
+    np.testing.assert_allclose(row_squares(R), (R**2).sum(axis=1), rtol=1e-12)
+    assert row_squares(R.astype(np.float32)).dtype == np.float32
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

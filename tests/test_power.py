@@ -778,6 +778,7 @@ def test_variances_summed_up_with_the_rows_are_those_of_the_products(monkeypatch
 @pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
 @pytest.mark.parametrize(("offset", "copied"), [(0.0, False), (50.0, True)])
 def test_rows_near_zero_are_multiplied_where_they_stand(monkeypatch, offset, copied):
+    monkeypatch.setattr("fairstream.power.step.FEW_COLUMNS", 0)  # few columns: rows are always copied
     X, a = sample(900)
     X = X + offset
     taken = []
@@ -807,6 +808,7 @@ def test_rows_that_stand_a_few_deviations_from_zero_are_as_good_as_centred_ones(
     options = {"step_rows": 1_000, "power_steps": (9, 9)}
     exactly = streaming(**options).update(X.astype(np.float64), a)
     assert stands_near(X, X.mean(axis=0), np.float32)
+    monkeypatch.setattr("fairstream.power.step.FEW_COLUMNS", 0)
     standing = streaming(**options, dtype=np.float32).update(X, a)
     monkeypatch.setattr("fairstream.power.step.stands_near", lambda *rows: False)
     centred = streaming(**options, dtype=np.float32).update(X, a)
@@ -814,6 +816,27 @@ def test_rows_that_stand_a_few_deviations_from_zero_are_as_good_as_centred_ones(
         errors = [angle(getattr(m, what).T, getattr(exactly, what).T) for m in (standing, centred)]
         assert errors[0] < 1.5 * errors[1] + 1e-5
     assert standing.total_variance == pytest.approx(exactly.total_variance, rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::fairstream.FairstreamWarning")
+@pytest.mark.parametrize(("middle", "centred"), [(100, False), (240, True)])
+def test_small_whole_numbers_near_zero_are_only_cast(monkeypatch, middle, centred):
+    X, a = sample(20_000)
+    X = np.clip(np.rint(X * (5 if centred else 60) / X.std(axis=0)) + middle, 0, 255).astype(np.uint8)
+    origins = []
+    keep = DenseRows.__init__
+    monkeypatch.setattr(
+        DenseRows,
+        "__init__",
+        lambda rows, slab, origin, *rest: origins.append(origin.any()) or keep(rows, slab, origin, *rest),
+    )
+    options = {"step_rows": 1_000, "power_steps": (9, 9)}
+    found = streaming(**options, dtype=np.float32).update(X, a)
+    assert set(origins) == {centred}
+    exactly = streaming(**options, dtype=np.float32).update(X.astype(np.float32), a)
+    for what in ("components", "unfair_basis"):
+        assert angle(getattr(found, what).T, getattr(exactly, what).T) < 1e-4
+    assert found.total_variance == pytest.approx(exactly.total_variance, rel=1e-5)
 
 
 def test_a_damaged_state_is_refused():

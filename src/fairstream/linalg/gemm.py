@@ -67,7 +67,7 @@ def tall_product(A: Matrix, B: Matrix) -> Matrix:
     strip = _SMALL // max(p * q, 1)
     product: Matrix
     if min(p, q) > _NARROW or not _SHORTEST_STRIP <= strip < rows:
-        product = A.T @ B
+        product = np.dot(A.T, B)  # matmul would keep the interpreter's lock if the product is small
         return product
     whole = rows - rows % strip
     strips = A[:whole].reshape(-1, strip, p).transpose(0, 2, 1) @ B[:whole].reshape(-1, strip, q)

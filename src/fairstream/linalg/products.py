@@ -24,6 +24,7 @@ from fairstream.linalg.threads import (
     row_squares,
     shares,
     small_lapack,
+    sum_of_squares,
     wide_product,
 )
 from fairstream.linalg.torch_rows import TorchRows
@@ -81,9 +82,14 @@ class DenseRows:
             return
         self.R = np.empty(X.shape, dtype=dtype) if buffer is None else buffer[: len(X)]
 
+        centred = self.origin.any()
+
         def fill(rows: slice) -> None:
             with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
-                np.subtract(X[rows], self.origin, out=self.R[rows], casting="unsafe")
+                if centred:
+                    np.subtract(X[rows], self.origin, out=self.R[rows], casting="unsafe")
+                else:
+                    np.copyto(self.R[rows], X[rows], casting="unsafe")
             if self.scale is not None:
                 self.R[rows] *= self.scale[rows]
 
@@ -111,7 +117,7 @@ class DenseRows:
             in_threads(add, shares(out.shape[1], out.size))
 
     def squares(self) -> float:
-        return float(self.row_squares().sum(dtype=np.float64))
+        return sum_of_squares(self.R)
 
     def row_squares(self) -> FloatArray:
         return row_squares(self.R)
@@ -300,14 +306,24 @@ def stands_near(X: Any, origin: FloatArray, dtype: DTypeLike) -> bool:
     >>> stands_near(rows, np.ones(3), np.float64), stands_near(rows + 9, np.full(3, 9.0), np.float64)
     (True, False)
     """
-    if not stands_ready(X, dtype) or len(X) < 2 * _HEAD_ROWS:
+    return stands_ready(X, dtype) and is_near_zero(X, origin, dtype)
+
+
+def is_near_zero(X: NDArray[Any], origin: FloatArray, dtype: DTypeLike) -> bool:
+    """Return whether rows need not be centred before they are multiplied, as in `stands_near`."""
+    if len(X) < 2 * _HEAD_ROWS:
         return False
-    head = X[:_HEAD_ROWS]
+    head = X[:_HEAD_ROWS].astype(dtype, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):  # check_values says what is wrong
         own = head.mean(axis=0)
         # What rounding leaves of a difference of squares is far too small to pass for a variance.
         variances = np.einsum("ij,ij->j", head, head) / len(head) - own**2
         return all(bool((mean**2 <= NEAR_ZERO * variances).all()) for mean in (own, origin))
+
+
+def is_cast_exactly(X: Any, dtype: DTypeLike) -> bool:
+    """Return whether X is a dense array of small integers, each of which `dtype` has exactly."""
+    return bool(not sp.issparse(X) and X.dtype.kind in "bui" and np.can_cast(X.dtype, dtype))
 
 
 # How many rows at a time, and which numbers ------------------------------------------------------------

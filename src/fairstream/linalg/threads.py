@@ -23,6 +23,8 @@ Answer = TypeVar("Answer")
 
 LARGE = 1_500  # rows and columns from which on the threads of BLAS help LAPACK, on a busy machine too
 _WORTH_A_THREAD = 2**19  # numbers to read and write: about half a millisecond
+_SQUARED_AT_ONCE = 2**17
+_HELD_RESULTS = 500  # up to so many NumPy's matmul keeps the interpreter's lock, however long it takes
 _controller: threadpoolctl.ThreadpoolController | None = None
 _pool: ThreadPoolExecutor | None = None
 _helpers = Helpers()
@@ -246,11 +248,34 @@ def row_squares(R: FloatArray) -> FloatArray:
     >>> row_squares(np.array([[3.0, 4.0], [1.0, 1.0]]))
     array([25.,  2.])
     """
-    squares = in_threads(
-        lambda rows: np.matmul(R[rows, None, :], R[rows, :, None]).ravel(),  # a dot product for every row
-        shares(len(R), R.size),
-    )
-    return np.concatenate(squares)
+
+    def squares(rows: slice) -> FloatArray:
+        part = R[rows]
+        if len(part) <= _HELD_RESULTS:
+            return np.array([np.dot(row, row) for row in part], dtype=R.dtype)
+        return np.matmul(part[:, None, :], part[:, :, None]).ravel()  # a dot product for every row
+
+    return np.concatenate(in_threads(squares, shares(len(R), R.size)))
+
+
+def sum_of_squares(R: FloatArray) -> float:
+    """Return the sum of all squares: those of some numbers at a time in their own precision.
+
+    Examples
+    --------
+    >>> sum_of_squares(np.array([[3.0, 4.0], [1.0, 1.0]]))
+    27.0
+    """
+    at_once = _SQUARED_AT_ONCE // max(R.shape[1], 1)
+    if at_once < 2 or not R.flags.c_contiguous:
+        return float(row_squares(R).sum(dtype=np.float64))
+
+    def squares(rows: slice) -> float:
+        starts = range(rows.start, rows.stop, at_once)
+        pieces = [R[start : min(start + at_once, rows.stop)].ravel() for start in starts]
+        return sum(float(np.dot(piece, piece)) for piece in pieces)
+
+    return sum(in_threads(squares, shares(len(R), R.size)))
 
 
 def add_product(P: FloatArray, A: FloatArray, B: FloatArray, alpha: float = 1.0) -> None:

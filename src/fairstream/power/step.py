@@ -40,15 +40,19 @@ from fairstream.linalg.products import (
     CentredRows,
     centred_rows,
     check_values,
+    is_cast_exactly,
+    is_near_zero,
     row_slices,
     slice_rows,
     stands_near,
+    stands_ready,
 )
 from fairstream.power.ledger import GroupLedger
 
 FEW_COLUMNS = 128  # of products and sums together: up to here every thread may have sums of its own
 ROWS_IN_ONE_SUM = 1_024  # that are added up in the computing precision, before float64 takes over
 ROWS_AS_THEY_STAND = 2_048  # multiplied at a time if they need no copy
+WHOLE_COLUMNS = 4  # BLAS takes columns in fours or eights, and any that are left over are slow
 
 Codes = Mapping[str, NDArray[np.intp]]
 Widths = Mapping[str, int]
@@ -140,6 +144,7 @@ class Reading:
     n_inside: int = 0  # columns of Y = ZQ whose inner products are wanted: all or none
     fresh: bool = False  # whether these are the first rows of their block, and all sums are zero
     standing: bool = False  # whether Z' is multiplied as X', and what that makes too much is taken off later
+    widened: FloatArray | None = None  # Q with columns of zeros after it, if that is quicker to multiply with
 
     def factors(self, codes: Codes, n_rows: int) -> FloatArray | None:
         """Return how often every row counts in every place of a tally; None if Y = ZQ is taken as it is."""
@@ -206,24 +211,31 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
     """Add the products of the rows about the shift to P on its own memory, return the rest of the sums.
 
     Few columns: products are as cheap as reading the rows, so every thread takes rows of its own through all
-    of them while they are in its cache, and adds to sums of its own. Many columns: the sums are too large to
-    have twice, and the threads share every product. Not the threads of BLAS: after a product they wait at
-    full speed for the next one, in the way of others.
+    of them while they are in its cache, and adds to sums of its own. It first copies them to memory that it
+    has just used: several passes over rows that come from afar take longer. Many columns: the sums are too
+    large to have twice, and the threads share every product. Not the threads of BLAS: after a product they
+    wait at full speed for the next one, in the way of others.
     """
     (n_rows, n_features), p = X.shape, P.shape[1]
-    reading = replace(reading, standing=stands_near(X, reading.shift, P.dtype))
+    few = not sp.issparse(X) and p + reading.n_slots <= FEW_COLUMNS
+    in_cache = few and torch_device() is None
+    if in_cache:  # rows are copied anyway, and small whole numbers are sooner cast than centred
+        standing = is_cast_exactly(X, P.dtype) and is_near_zero(X, reading.shift, P.dtype)
+        reading = replace(reading, standing=standing, widened=_widened(reading.Q))
+    else:
+        reading = replace(reading, standing=stands_near(X, reading.shift, P.dtype))
 
     def read_share(rows: slice) -> tuple[FloatArray, RowSums]:
-        products = np.zeros((p + reading.n_slots, n_features), dtype=P.dtype)
-        return products, _read_few(X[rows], _taken(codes, rows), reading, products)
+        with small_lapack():  # once, not for every product
+            lines = p + reading.n_slots
+            products = np.zeros((_whole(lines) if in_cache else lines, n_features), dtype=P.dtype)
+            return products, _read_few(X[rows], _taken(codes, rows), reading, products)
 
-    if sp.issparse(X) or p + reading.n_slots > FEW_COLUMNS:
+    if not few:
         found = _read(X, codes, reading, P.T)
     else:
         with small_lapack():
-            parts = in_threads(
-                read_share, shares(n_rows, X.size) if torch_device() is None else [slice(n_rows)]
-            )
+            parts = in_threads(read_share, shares(n_rows, X.size) if in_cache else [slice(n_rows)])
         found = RowSums.empty(reading, p)
         for products, part in parts:
             P += products[:p].T
@@ -231,6 +243,17 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
     if reading.standing:
         found.move_to_shift(reading.shift, P)
     return found
+
+
+def _whole(columns: int) -> int:
+    return -(-columns // WHOLE_COLUMNS) * WHOLE_COLUMNS
+
+
+def _widened(Q: FloatArray) -> FloatArray:
+    """Return Q with columns of zeros after it, up to a number that BLAS is quick with, in C order."""
+    wide = np.zeros((len(Q), _whole(Q.shape[1])), dtype=Q.dtype)
+    wide[:, : Q.shape[1]] = Q
+    return wide
 
 
 def _read(X: Matrix, codes: Codes, reading: Reading, products: FloatArray) -> RowSums:
@@ -250,15 +273,16 @@ def _read(X: Matrix, codes: Codes, reading: Reading, products: FloatArray) -> Ro
 def _read_few(X: Matrix, codes: Codes, reading: Reading, both: FloatArray) -> RowSums:
     """Add (weighed ZQ)'Z to the first rows of `both`; those after them are room for the sums of the slots.
 
-    One product for both, while the rows are in the cache.
+    One product for both, while the rows are in the cache. Any more rows of `both` stay zero.
     """
     columns = len(reading.picked())
-    sums, added = both[columns:], 0
+    end = columns + reading.n_slots
+    sums, added = both[columns:end], 0
     found = RowSums.empty(reading, columns)
     room = np.empty_like(both)  # BLAS is quicker on few columns if it need not add
     for rows, weighed, members in _weighed_slices(X, codes, reading, found):
-        T = np.empty((len(both), len(weighed)), dtype=both.dtype)
-        T[:columns], T[columns:] = weighed.T, members.T
+        T = np.zeros((len(both), len(weighed)), dtype=both.dtype)
+        T[:columns], T[columns:end] = weighed.T, members.T
         np.add(both, rows.combine(T, room), out=both)
         added += len(members)
         if added >= ROWS_IN_ONE_SUM:
@@ -277,8 +301,10 @@ def _weighed_slices(
     few = not sparse and columns + reading.n_slots <= FEW_COLUMNS
     size = MAX_SLICE_ROWS if sparse else slice_rows(n_features, dtype, columns)
     origin, along, buffer = reading.shift, None, None
+    Q = reading.Q if reading.widened is None else reading.widened
     if reading.standing:
         origin, along = np.zeros_like(origin), inner_product(origin[:, None], reading.Q)
+    if reading.standing and stands_ready(X, dtype):
         if not few or torch_device() is not None:
             size = max(size, ROWS_AS_THEY_STAND)
     elif not sparse:
@@ -293,7 +319,7 @@ def _weighed_slices(
             squares = rows.squares()
             if not squares <= 1e-12 * float(np.finfo(dtype).max):  # NaN, infinity, or a number too large
                 check_values(slab.data if sparse else slab, dtype)
-            Y = rows.dot(reading.Q.T)
+            Y = rows.dot(Q.T)[:, : reading.Q.shape[1]]
             if along is not None:
                 Y -= along
             found.squares += squares
