@@ -22,7 +22,7 @@ _ARGUMENTS = {"gemm": 13, "syrk": 10, "trmm": 11}
 _routines: dict[str, tuple[Callable[..., None], type] | None] = {}
 _LARGEST = 2**31 - 1  # number that fits an integer of most builds
 _SMALL = 2**19  # multiplications of a product that OpenBLAS takes as small: fewer than a million
-_NARROW, _SHORTEST_STRIP = 16, 128  # where strips are quicker, as measured
+NARROW, _SHORTEST_STRIP = 16, 128  # columns up to which, and rows from which on, strips are quicker
 
 
 def add_gemm(C: Matrix, A: Matrix, B: Matrix, alpha: float = 1.0) -> None:
@@ -66,7 +66,7 @@ def tall_product(A: Matrix, B: Matrix) -> Matrix:
     (rows, p), q = A.shape, B.shape[1]
     strip = _SMALL // max(p * q, 1)
     product: Matrix
-    if min(p, q) > _NARROW or not _SHORTEST_STRIP <= strip < rows:
+    if min(p, q) > NARROW or not _SHORTEST_STRIP <= strip < rows:
         product = np.dot(A.T, B)  # matmul would keep the interpreter's lock if the product is small
         return product
     whole = rows - rows % strip

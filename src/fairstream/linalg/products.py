@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fairstream.linalg.arrays import FloatArray
 from fairstream.linalg.engine import torch_device
+from fairstream.linalg.gemm import NARROW
 from fairstream.linalg.threads import (
     blas_threads,
     in_threads,
@@ -96,6 +97,8 @@ class DenseRows:
         in_threads(fill, shares(len(X), X.size))
 
     def dot(self, A: FloatArray) -> FloatArray:
+        if len(A) > NARROW and len(self.R) >= FULL_SPEED_ROWS * blas_threads():
+            return wide_product(A, self.R.T).T  # a share of the rows for each thread, and no sum of parts
         return inner_product(self.R.T, A.T)
 
     def combine(self, T: FloatArray, out: FloatArray | None = None) -> FloatArray:
@@ -114,7 +117,7 @@ class DenseRows:
                 out[:, panel] += T @ self.R[:, panel]
 
         with small_lapack():
-            in_threads(add, shares(out.shape[1], out.size))
+            in_threads(add, shares(out.shape[1], self.R.size + out.size))
 
     def squares(self) -> float:
         return sum_of_squares(self.R)
