@@ -22,7 +22,7 @@ from fairstream.files.format import checked
 MOST_MARKS = 256
 COLUMNS = (4, 16)  # that the first bits depend on, and the first and second
 _KEY = 0x4D41524B
-_AT_FIRST = 4  # times as many rows as marks
+_AT_FIRST = 2  # times as many rows as marks
 _LARGEST = np.uint64(np.iinfo(np.uint64).max)
 _Rows = NDArray[np.intp]
 

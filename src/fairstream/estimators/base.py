@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import get_config
+from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -115,7 +115,9 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             X, groups, sample_weight = self._checked_rows(X, sensitive_features, sample_weight, reset=True)
             learner = self.new_learner(X, groups)
             warn_of_namesakes(learner.schema, _labels(groups))
-            _learn(learner, X, groups, sample_weight, self._target(y, X))
+            target = self._target(y, X)
+            with self._refusing_as_scikit_learn(X):
+                _learn(learner, X, groups, sample_weight, target)
             self.adopt(learner, solve=True)
         return self
 
@@ -153,8 +155,10 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
             self._check_labelled(learner, groups)
             if not started:
                 warn_of_namesakes(learner.schema, _labels(groups))
-            for part in _parts(X, groups, sample_weight, self._target(y, X)):
-                learner.update(*part)
+            target = self._target(y, X)
+            with self._refusing_as_scikit_learn(X):
+                for part in _parts(X, groups, sample_weight, target):
+                    learner.update(*part)
             self._learner, self._subspace = learner, None
         return self
 
@@ -442,8 +446,21 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         """The columns of X that are no features."""
         return self._sensitive_names + ([self.ids] if isinstance(self.ids, str) else [])
 
-    def _checked(self, X: Any, *, reset: bool = False) -> Any:
-        """Return features as scikit-learn checks them, a frame as an array."""
+    @contextmanager
+    def _refusing_as_scikit_learn(self, X: Any) -> Iterator[None]:
+        """If a learner refuses rows that were not searched for NaN, let scikit-learn say what is wrong."""
+        try:
+            yield
+        except ValueError:
+            if _is_plain(X):
+                self._checked(X)
+            raise
+
+    def _checked(self, X: Any, *, reset: bool = False, searched: bool = True) -> Any:
+        """Return features as scikit-learn checks them, a frame as an array.
+
+        An array is not `searched` for NaN if a learner is next: that finds any in its sums, without a pass.
+        """
         check_matrix(X)  # before scikit-learn, which drops masks and follows sparse indices
         frame = None if reset else eager_frame(X)
         if frame is not None:
@@ -453,7 +470,8 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": "numeric"}
         options = {"skip_check_array": True} if isinstance(X, TensorRows) else options
         try:
-            rows = validate_data(self, X, reset=reset, **options)
+            with nullcontext() if searched or not _is_plain(X) else config_context(assume_finite=True):
+                rows = validate_data(self, X, reset=reset, **options)
         except ValueError:
             refuse_missing(X)  # which scikit-learn does without the name of the column
             raise
@@ -507,7 +525,7 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
                 )
             X, sensitive_features = take_out(X, self._sensitive_names, "sensitive_columns")
         X = without(X, [self.ids]) if isinstance(self.ids, str) else X
-        X = self._checked(Given(X).rows, reset=reset)
+        X = self._checked(Given(X).rows, reset=reset, searched=False)
         groups = None if sensitive_features is None else encode_groups(sensitive_features, X.shape[0])
         return X, with_intersections(groups, self.intersections), sample_weight
 
@@ -539,6 +557,11 @@ def _warn_of_another_guard(tuned: Any, settings: Mapping[str, Any]) -> None:
             FairstreamWarning,
             stacklevel=3,
         )
+
+
+def _is_plain(X: Any) -> bool:
+    """Whether X is an array of floats and nothing more, of which scikit-learn makes no other."""
+    return type(X) is np.ndarray and X.dtype.kind == "f"
 
 
 def _labels(groups: Groups | None) -> dict[str, tuple[Hashable, ...]]:
