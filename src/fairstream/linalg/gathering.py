@@ -23,6 +23,7 @@ from fairstream.linalg.torch_rows import TorchRows
 SEVERAL_SCATTERS = 512  # features up to which every thread may have d x d sums of its own, however many
 _PIECE_BYTES = 2**21
 _LEAST_ROWS, _MOST_ROWS = 1_024, 4_096
+_MANY_ROWS = 8  # times as many as features
 _TOGETHER = 2**20  # numbers in the products of several cells that threads work on at once
 
 Rows = slice | NDArray[np.intp]
@@ -55,8 +56,7 @@ class GatheredRows:
     def products(self, cells: Sequence[NDArray[np.intp]]) -> Iterator[list[CellProduct]]:
         """Yield products of the cells' rows, some at a time; those of one cell are to be added up.
 
-        With more than SEVERAL_SCATTERS features only the upper triangle of a product is there, and the next
-        one may overwrite it.
+        Only the upper triangle of a product counts, and the next one may overwrite it.
         """
         d = self.X.shape[1]
         threads = len(shares(len(self.X), self.X.size))
@@ -89,9 +89,9 @@ class GatheredRows:
             product, sums = np.zeros((d, d), dtype=self.dtype), np.zeros(d)
             for R, scale in self._pieces(cell, buffer):
                 sums += scale @ R
-                if d > SEVERAL_SCATTERS:
+                if len(buffer) < _MANY_ROWS * d:
                     add_syrk(product.T, R.T)
-                else:  # NumPy's product is quicker for few features
+                else:  # NumPy's product is quicker for many rows, but writes and adds a whole d x d matrix
                     another = np.matmul(R.T, R, out=another if another.size else None)
                     product += another
             found += [CellProduct(number, product, sums)] if len(cell) else []
