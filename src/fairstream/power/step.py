@@ -52,6 +52,7 @@ from fairstream.power.ledger import GroupLedger
 FEW_COLUMNS = 128  # of products and sums together: up to here every thread may have sums of its own
 ROWS_IN_ONE_SUM = 1_024  # that are added up in the computing precision, before float64 takes over
 ROWS_AS_THEY_STAND = 2_048  # multiplied at a time if they need no copy
+WIDENED_COLUMNS = 16  # of Q that may be copied: with more it takes memory, and is not worth it
 WHOLE_COLUMNS = 4  # BLAS takes columns in fours or eights, and any that are left over are slow
 
 Codes = Mapping[str, NDArray[np.intp]]
@@ -221,7 +222,8 @@ def read_rows(X: Matrix, codes: Codes, reading: Reading, P: FloatArray) -> RowSu
     in_cache = few and torch_device() is None
     if in_cache:  # rows are copied anyway, and small whole numbers are sooner cast than centred
         standing = is_cast_exactly(X, P.dtype) and is_near_zero(X, reading.shift, P.dtype)
-        reading = replace(reading, standing=standing, widened=_widened(reading.Q))
+        widened = _widened(reading.Q) if reading.Q.shape[1] <= WIDENED_COLUMNS else None
+        reading = replace(reading, standing=standing, widened=widened)
     else:
         reading = replace(reading, standing=stands_near(X, reading.shift, P.dtype))
 
