@@ -21,6 +21,7 @@ _NUMBERS = {np.dtype(np.float32): ("s", ctypes.c_float), np.dtype(np.float64): (
 _ARGUMENTS = {"gemm": 13, "syrk": 10, "trmm": 11}
 _routines: dict[str, tuple[Callable[..., None], type] | None] = {}
 _LARGEST = 2**31 - 1  # number that fits an integer of most builds
+_HELD = 500  # numbers in a product up to which matmul keeps the interpreter's lock
 _SMALL = 2**19  # multiplications of a product that OpenBLAS takes as small: fewer than a million
 NARROW, _SHORTEST_STRIP = 16, 128  # columns up to which, and rows from which on, strips are quicker
 
@@ -67,7 +68,8 @@ def tall_product(A: Matrix, B: Matrix) -> Matrix:
     strip = _SMALL // max(p * q, 1)
     product: Matrix
     if min(p, q) > NARROW or not _SHORTEST_STRIP <= strip < rows:
-        product = np.dot(A.T, B)  # matmul would keep the interpreter's lock if the product is small
+        # NumPy's matmul would keep the interpreter's lock if the product is small.
+        product = np.dot(A.T, B) if p * q <= _HELD else A.T @ B
         return product
     whole = rows - rows % strip
     strips = A[:whole].reshape(-1, strip, p).transpose(0, 2, 1) @ B[:whole].reshape(-1, strip, q)
