@@ -36,7 +36,7 @@ from fairstream.moments.sketch_step import (
     turned,
 )
 
-STEP_ROWS = 2_048  # at a time, if that is more than eight times the width
+STEP_ROWS, STEP_BYTES = 2_048, 2**26  # at a time, whichever is more rows, or eight times the width
 MOST_STEP_ROWS = 8_192
 WAITING_BYTES = 2**25  # of rows that wait, or as many as the basis takes
 SPARSE_SHARE = 0.3  # entries of a step with sparse rows, over the numbers of the basis
@@ -102,7 +102,9 @@ class SketchedScatter:
     def slice_rows(self, X: Matrix) -> int:
         """Rows to take in at a time: so many that making the basis and turning the cores cost little."""
         cores = 4 * len(self.cores) * self.width**2 // self.basis.shape[1]
-        return max(min(max(8 * self.width, STEP_ROWS, cores), MOST_STEP_ROWS), self._sparse_rows(X))
+        narrow = STEP_BYTES // (self.basis.shape[1] * self.basis.dtype.itemsize)
+        rows = min(max(8 * self.width, STEP_ROWS, narrow, cores), MOST_STEP_ROWS)
+        return max(rows, self._sparse_rows(X))
 
     def _sparse_rows(self, X: Matrix) -> int:
         """Rows of a sparse matrix whose entries cost much more than making the basis; 0 if X is dense."""
