@@ -272,8 +272,8 @@ def test_a_sketch_refuses_values_in_rows_that_wait_and_in_rows_of_a_step(rng, n_
 
 
 def test_sparse_rows_of_a_sketch_wait_for_more_entries_than_dense_ones(rng):
-    X = sp.random_array((700, 300), density=0.02, format="csr", rng=rng)
-    sex = rng.integers(0, 2, 700)
+    X = sp.random_array((800, 300), density=0.02, format="csr", rng=rng)
+    sex = rng.integers(0, 2, 800)
     sparse, dense = (GroupMoments(300, 60).update(rows, sex) for rows in (X, X.toarray()))
     assert sparse.rows_wait
     assert not dense.rows_wait

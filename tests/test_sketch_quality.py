@@ -98,3 +98,38 @@ def test_a_sketch_that_drops_the_minority_is_caught(monkeypatch):
     )
     unfair, _ = compare(0.5, "mixed", seeds=range(2))
     assert unfair > 1.25
+
+
+def late_strangers(seed):
+    """Return the unfairness of a sketch, and its variance over that of exact moments.
+
+    The second group comes after two thirds of the rows, and varies in directions in which no row did before.
+    """
+    rng, d, n_rows = np.random.default_rng(seed), 600, 12_000
+    spread = np.zeros((2, d))
+    spread[0, : d // 2] = np.arange(1, d // 2 + 1) ** -0.5
+    spread[1, d // 2 :] = 1.5 * np.arange(1, d // 2 + 1) ** -0.5
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    exact, sketch = GroupMoments(d), GroupMoments(d, rank=RANK)
+    for start in range(0, n_rows, 1_000):
+        labels = (rng.random(1_000) < 0.5).astype(int) * (start >= 2 * n_rows // 3)
+        X = (rng.normal(size=(1_000, d)) * spread[labels]) @ turn
+        for moments in (exact, sketch):
+            moments.update(X, labels)
+    U = unfair_basis(exact, M)
+    V, W = (fair_components(moments, unfair_basis(moments, M), K)[0] for moments in (exact, sketch))
+    covariance = exact.covariance() @ np.eye(d)
+    return np.linalg.norm(U.T @ W, 2), np.trace(W.T @ covariance @ W) / np.trace(V.T @ covariance @ V)
+
+
+def test_a_late_group_in_directions_of_its_own_is_found():
+    unfair, variance = late_strangers(1)
+    assert unfair < 0.05
+    assert variance >= 0.998
+
+
+def test_a_sketch_that_does_not_see_that_rows_are_new_loses_them(monkeypatch):
+    """The control: a sketch that takes no more directions for new rows than for others."""
+    monkeypatch.setattr("fairstream.moments.sketch_step.NEW_SHARE", 1.0)
+    _, variance = late_strangers(1)
+    assert variance < 0.9

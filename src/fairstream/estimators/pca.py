@@ -45,10 +45,10 @@ class FairStreamingPCA(ClassNamePrefixFeaturesOutMixin, FairEstimator):  # type:
         up to 2,000 features (fewer with very many groups) unless `rank` is given. "power" is the paper's
         fair noisy power method: O(d k) memory, two phases, no result before both are finished.
     rank : int, optional
-        Directions that the sketch resolves; by default 4 (k + unfair directions), at least 64. Moments are
-        exact after all, as `solver_` then says, if it is at least half of the features, or by default up to
-        512 features. Data whose variance is spread evenly over many features (rare categories, standardised)
-        needs a larger rank.
+        Directions that the sketch resolves; by default 4 q for q = k + unfair directions, or 2 q + 64 if that
+        is less, at least 64. Moments are exact after all, as `solver_` then says, if it is at least half of
+        the features, or by default up to 512 features. Data whose variance is spread evenly over many
+        features (rare categories, standardised) needs a larger rank.
     step_rows : int or (int, int), optional
         "power" only: rows per step in the two phases. None reads the whole data in every step (not with
         `partial_fit`).

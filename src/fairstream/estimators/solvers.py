@@ -117,7 +117,11 @@ def working_dtype(dtype: DTypeLike) -> type[np.floating[Any]]:
 
 
 def _sketch_rank(rank: int | None, choices: Choices, d: int, groups: Groups | None) -> int:
-    """Return the rank given, else d up to 512 features, else 4 times the directions needed, at least 64."""
+    """Return the rank given, else d up to 512 features, else 4 times the directions needed.
+
+    But at least 64, and of many directions only 2 times as many and 64 more: what the leading directions lose
+    depends on how many directions there are beyond them, less on their share.
+    """
     if rank is not None:
         return min(int(rank), d)
     if d <= NARROW:
@@ -131,4 +135,5 @@ def _sketch_rank(rank: int | None, choices: Choices, d: int, groups: Groups | No
     for name, column in (groups or {}).items():
         comparisons = max(len(compared(column.labels)), 1)
         unfair += comparisons * (choices.unfair_directions(name) + 1)
-    return min(max(4 * (int(choices.n_components or 0) + unfair), LEAST_RANK), d)
+    needed = int(choices.n_components or 0) + unfair
+    return min(max(min(4 * needed, 2 * needed + LEAST_RANK), LEAST_RANK), d)

@@ -42,7 +42,8 @@ WAITING_BYTES = 2**25  # of rows that wait, or as many as the basis takes
 SPARSE_SHARE = 0.3  # entries of a step with sparse rows, over the numbers of the basis
 MOST_SPARSE_ROWS = 32_768
 ROWS_FOR_A_VOTE = 4  # times the width: with as many rows a group's say is half of its full vote
-TOTAL_SHARE = 3  # one in so many directions follows the total
+MOST_SPARE = 32  # directions beyond the rank, unless a quarter of the rank is more
+TOTAL_SHARE = 4  # one in so many directions follows the total
 UNLABELLED_SAY = 1e-3  # of a row of no group in the balance, beside the say of all groups
 _ARRAYS = ("basis", "cores", "energy")
 
@@ -82,8 +83,12 @@ class SketchedScatter:
 
     @property
     def width(self) -> int:
-        """Most directions: a quarter more than the rank, which halves the loss on sorted streams."""
-        return min(self.rank + self.rank // 4, self.basis.shape[1])
+        """Most directions: half as many more as the rank, of many a quarter, halve the loss on sorted rows.
+
+        Until the next step there may be a quarter more, if rows are new.
+        """
+        spare = max(self.rank // 4, min(self.rank // 2, MOST_SPARE))
+        return min(self.rank + spare, self.basis.shape[1])
 
     @property
     def nbytes(self) -> int:

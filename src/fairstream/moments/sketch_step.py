@@ -35,7 +35,10 @@ from fairstream.moments.scatter import chan_weights
 SLICE_ROWS, SLICE_BYTES = 512, 2**25  # rows cast at a time, more if the basis is wide: up to either
 MOST_STEPS = 3  # on one block
 NEW_ENERGY = 0.003  # share by which a step must raise the block's energy inside the basis to be repeated
-FRESH = 16  # one in so many directions is given up for one of the block that the basis does not hold
+FRESH = 64  # one in so many directions is given up for one of the block that the basis does not hold
+FRESH_IF_NEW = 4  # the same for rows that are new, but beside all others: a quarter more until the next step
+NEW_SHARE = 0.1  # more of rows' energy than of earlier rows' outside the basis, from which on rows are new
+SAMPLE_ROWS = 64  # of a block, to get an idea of it
 WELL_CONDITIONED = 0.25  # least pivot of a Gram matrix of unit rows after which they need no second factor
 
 
@@ -54,7 +57,8 @@ class Passes:
 
     def __init__(self, X: Matrix, scale: FloatArray | None, dtype: Any, columns: int) -> None:
         self.n_rows, self.n_features = X.shape
-        some = X[:: max(X.shape[0] // 64, 1)][:64].astype(np.float64)
+        self._sample = slice(0, None, max(X.shape[0] // SAMPLE_ROWS, 1))
+        some = X[self._sample][:SAMPLE_ROWS].astype(np.float64)
         # As rows of `dtype` will subtract it: else rounding shifts float32 means by 1e-4 at an offset of 1e4.
         self.origin = provisional_origin(some).astype(dtype).astype(np.float64)
         self.sample_square = float(centred_rows(some, self.origin, None, np.float64).row_squares().mean())
@@ -76,6 +80,19 @@ class Passes:
         for cut in row_slices(self.n_rows, self._size):
             scale = None if self._scale is None else self._scale[cut]
             yield cut, centred_rows(self._X[cut], self.origin, scale, self._dtype, buffer)
+
+    def share_outside(self, B: FloatArray, weights: FloatArray) -> float:
+        """Return the share of the energy of some rows, about their mean, that lies outside a basis."""
+        some, weights = self._X[self._sample][:SAMPLE_ROWS], weights[self._sample][:SAMPLE_ROWS]
+        if self._scale is not None:
+            weights = weights * self._scale[self._sample][:SAMPLE_ROWS] ** 2
+        if not (total := float(weights.sum())) > 0:
+            return 0.0
+        rows = centred_rows(some, self.origin, None, self._dtype)
+        mean = rows.combine((weights / total)[None].astype(self._dtype))[0]
+        held = weights @ (rows.dot(B) ** 2).sum(axis=1) - total * ((B @ mean) ** 2).sum()
+        energy = weights @ rows.row_squares() - total * (mean @ mean)
+        return float(1 - held / energy) if energy > 0 else 0.0
 
     def dot(self, B: FloatArray) -> FloatArray:
         """Return Z B' (b x w)."""
@@ -152,6 +169,12 @@ class History:
         tails = self.tails_of(directions.T, n_total)
         return float(np.vdot(directions, self.times(directions, n_total)) + tails.sum())
 
+    def share_outside(self) -> float:
+        """Return the share of the energy that lies outside the basis."""
+        outside = sum(self.tails) * (self.basis.shape[1] - len(self.basis))
+        inside = float(np.trace(self.total) + np.trace(self.balance))
+        return outside / (inside + outside) if inside > 0 else 0.0
+
     def tails_of(self, directions: FloatArray, n_total: int) -> FloatArray:
         """Return the tail that each direction follows."""
         first = min(n_total, len(directions))
@@ -221,6 +244,8 @@ def turned(
     B, dtype = history.basis, history.basis.dtype
     turn = leading_axes(history.total, history.balance, len(B), n_total)
     kept = min(width - width // FRESH, len(B))
+    if kept and rows.share_outside(B, say.total + say.balance) > history.share_outside() + NEW_SHARE:
+        width = min(width + width // FRESH_IF_NEW, rows.n_features)
     generator = np.random.default_rng(seed)
     fresh = say.mixed(generator, width - kept, dtype)
     products = np.zeros((width + len(member), rows.n_features), dtype=dtype)  # one product gives both
