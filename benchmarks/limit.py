@@ -336,6 +336,7 @@ def sketch(quick: bool) -> Ratios:
     ):
         moments = GroupMoments(d, rank, np.float32)
         scatter: Any = moments._scatter
+        scatter.steps = 100  # the first steps of a stream take fewer rows
         b, w = scatter.slice_rows(np.zeros((1, d))), scatter.width
         slices = 2
         rows, groups = fresh_rows(slices * b, d, dtype), halves(slices * b)

@@ -36,8 +36,9 @@ from fairstream.moments.sketch_step import (
     turned,
 )
 
-STEP_ROWS, STEP_BYTES = 2_048, 2**26  # at a time, whichever is more rows, or eight times the width
+STEP_ROWS, STEP_BYTES = 2_048, 2**27  # at a time, whichever is more rows, or eight times the width
 MOST_STEP_ROWS = 8_192
+STEPS_FOR_MORE = 4  # after so many steps one may take STEP_ROWS rows more
 WAITING_BYTES = 2**25  # of rows that wait, or as many as the basis takes
 SPARSE_SHARE = 0.3  # entries of a step with sparse rows, over the numbers of the basis
 MOST_SPARSE_ROWS = 32_768
@@ -105,9 +106,13 @@ class SketchedScatter:
         return float(np.clip(1.0 - np.trace(settled.cores[0]) / settled.energy[0], 0.0, 1.0))
 
     def slice_rows(self, X: Matrix) -> int:
-        """Rows to take in at a time: so many that making the basis and turning the cores cost little."""
+        """Rows to take in at a time: so many that making the basis and turning the cores cost little.
+
+        More of narrow rows, but few at first: a basis made in two or three steps has not settled.
+        """
         cores = 4 * len(self.cores) * self.width**2 // self.basis.shape[1]
         narrow = STEP_BYTES // (self.basis.shape[1] * self.basis.dtype.itemsize)
+        narrow = min(narrow, self.steps // STEPS_FOR_MORE * STEP_ROWS)
         rows = min(max(8 * self.width, STEP_ROWS, narrow, cores), MOST_STEP_ROWS)
         return max(rows, self._sparse_rows(X))
 
