@@ -138,6 +138,7 @@ METHODS: dict[str, Callable[[Any, int], tuple[Embed, dict[str, Any]]]] = {
     "tuned, limit .66": tuned(0.66),
     "tuned, limit .66, for the target": tuned(0.66, "target"),
     "tuned, 91 % of mean-only's variance": tuned(share=0.91),
+    "tuned, 98 % of mean-only's variance": tuned(share=0.98),
     "tuned, 100 % of mean-only's variance": tuned(share=1.0),
     **{f"guard {g:g}" + (f", dither {t:g}" if t else ""): guarded(g, t) for g, t in FRONTIER},
 }
