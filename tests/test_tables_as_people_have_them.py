@@ -87,6 +87,15 @@ def test_what_only_looks_like_a_frame_in_memory_is_refused_with_the_way_to_fit_i
     assert fit_source(relation, pca).n_features_in_ == 4
 
 
+def test_a_source_or_a_path_is_no_rows_and_no_estimator(people, tmp_path):
+    pca = FairStreamingPCA(2, constraint="none")
+    source = open_source(people.drop(columns="sex").to_numpy())
+    refused(lambda: pca.fit(source), "X is of type MatrixSource", "fit_source(X, estimator)")
+    refused(lambda: pca.partial_fit(tmp_path / "rows.npy"), "not rows in memory", "fit_source(X, estimator)")
+    refused(lambda: fit_source(pca, source), "estimator is of type MatrixSource", "pass the source first")
+    assert fit_source(source, pca).n_features_in_ == 4
+
+
 def test_columns_of_one_name_are_refused_by_name(people):
     twice = people.set_axis(["age", "age", "a", "b", "sex"], axis="columns")
     refused(lambda: FairStreamingPCA(2, sensitive_columns="sex").fit(twice), "several columns named 'age'")

@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fairstream.data.alignment import paired
-from fairstream.data.blocks import BlockSource, Matrix, take_rows
+from fairstream.data.blocks import BlockSource, Matrix, is_source, take_rows
 from fairstream.data.cutting import default_block_size, row_ranges
 from fairstream.data.frames import check_numbers, column_names, eager_frame, refuse_missing, take_out, without
 from fairstream.data.groups import Groups, encode_groups
@@ -514,6 +514,11 @@ class FairEstimator(TransformerMixin, BaseEstimator, Storable):  # type: ignore[
         self, X: Any, sensitive_features: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[Any, Groups | None, Any]:
         """Return features, encoded groups and weights, in the same order."""
+        if is_source(X) or isinstance(X, str | os.PathLike):
+            raise ValueError(
+                f"X is of type {type(X).__name__}, not rows in memory: fit_source(X, estimator) reads it "
+                "block by block"
+            )
         eager_frame(X)  # refuses what only looks like a frame in memory, before labels are paired with it
         sensitive_features = paired(sensitive_features, X)
         sample_weight = paired(sample_weight, X, "sample_weight")

@@ -115,6 +115,11 @@ def fit_source(
     if every is not None and every < 1:
         raise ValueError(f"every is {every}: give a positive number of rows between checkpoints")
     estimator = FairStreamingPCA(**parameters) if estimator is None else estimator
+    if not isinstance(estimator, FairEstimator):
+        raise ValueError(
+            f"estimator is of type {type(estimator).__name__}: pass the source first, then an estimator such "
+            "as FairStreamingPCA"
+        )
     if estimator.__sklearn_is_fitted__():
         raise ValueError("estimator is already fitted: pass a new one, or use partial_fit")
     settings = estimator.settings()
