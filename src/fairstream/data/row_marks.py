@@ -23,6 +23,7 @@ MOST_MARKS = 256
 COLUMNS = (4, 16)  # that the first bits depend on, and the first and second
 _KEY = 0x4D41524B
 _AT_FIRST = 2  # times as many rows as marks
+_WORTH_COUNTING = 2**13  # rows, so that they outweigh the counts of all 16 bits
 _LARGEST = np.uint64(np.iinfo(np.uint64).max)
 _Rows = NDArray[np.intp]
 
@@ -79,6 +80,9 @@ def _smallest(*marks: Words) -> Words:
 def _marks(X: Matrix, bound: np.uint64, most: int) -> Words:
     """Return the marks of all rows that may be up to the bound and among the `most` smallest."""
     bits = _first_bits(X, None, 0)
+    if len(bits) < _WORTH_COUNTING:
+        rows = np.flatnonzero(bits <= bound >> np.uint64(48))
+        return _deeper(X, rows, bits[rows].astype(np.uint64), bound, most)
     counts = np.bincount(bits, minlength=1)[: int(bound >> np.uint64(48)) + 1]
     # Rows with other bits have other marks; equal rows have one between them. So the fewest rows with the
     # smallest bits are tried, and more of them as long as they have too few marks.
