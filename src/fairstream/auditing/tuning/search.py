@@ -39,6 +39,7 @@ SEARCHED: tuple[Mapping[str, Any], ...] = (
     {"constraint": "none", "guard": 1.0},
     {"constraint": "none", "guard": 2.0},
     {"constraint": "none", "guard": 0.5},
+    {"constraint": "none", "guard": 0.7},
     {"constraint": "none", "guard": 8.0},
     {"constraint": "none", "guard": 32.0},
     {"constraint": "none", "guard": 2.0, "screen": 3},
